@@ -1,0 +1,1 @@
+"""Decompositions, one file each."""

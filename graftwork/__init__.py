@@ -1,0 +1,1 @@
+"""Verified rewrites and CUDA kernels, as plugins, for lowering PyTorch models."""

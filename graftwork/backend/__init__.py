@@ -1,0 +1,1 @@
+"""Composes the enabled plugins at lowering time."""

@@ -1,0 +1,1 @@
+"""The plugin contract: hook specifications, registry, selection, options, properties."""

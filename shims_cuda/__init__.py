@@ -1,0 +1,1 @@
+"""CUDA kernel families in Triton, one file or folder each."""

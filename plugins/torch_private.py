@@ -23,6 +23,7 @@ __all__ = [
     "TorchDispatchMode",
     "fake_mode_of",
     "rename_symbols",
+    "statically_known",
     "symbolic_expression",
     "trace_functional",
     "unbacked_bindings",
@@ -52,6 +53,16 @@ def fake_mode_of(values: Any) -> FakeTensorMode | None:
         if isinstance(value, FakeTensor):
             return value.fake_mode
     return None
+
+
+def statically_known(condition: bool | torch.SymBool) -> bool:
+    """Whether a condition holds for every size the program admits; adds no guard.
+
+    Stands for `torch.fx.experimental.symbolic_shapes.statically_known_true`.
+    """
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(condition)
 
 
 def symbolic_expression(value: Any) -> Any:

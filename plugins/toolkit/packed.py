@@ -1,8 +1,8 @@
 """The arguments of `torch.nn.attention.varlen.varlen_attn`, its window rule and its reference.
 
 User code calls `varlen_attn(q, k, v, cu_seq_q, cu_seq_k, max_q, max_k, ...)`; the exported
-program holds one `torch_attn::_varlen_attn` node. The argument list of that node differs from
-release to release (2.11 has no `block_table`), so everything here binds by name.
+program holds one `torch_attn::_varlen_attn` node. That node's argument list differs from release
+to release, so it is read by name.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.nn.attention.varlen
+from torch._ops import OpOverload
 
-IntLike = int | torch.SymInt
+VARLEN_ATTN: OpOverload = torch.ops.torch_attn._varlen_attn.default
+
+Int = int | torch.SymInt
 
 
 @dataclasses.dataclass(frozen=True)
-class VarlenCall:
+class PackedAttention:
     """One call of `_varlen_attn`, its defaults filled in.
 
     query (Tq, Hq, D); key and value (Tk, Hkv, D), or (pages, page size, Hkv, D) where
@@ -32,28 +36,23 @@ class VarlenCall:
     value: torch.Tensor
     cu_seq_q: torch.Tensor
     cu_seq_k: torch.Tensor | None
-    max_q: IntLike
-    max_k: IntLike
+    max_q: Int
+    max_k: Int
     left: int
     right: int
     scale: float
     seqused_k: torch.Tensor | None
     block_table: torch.Tensor | None
 
-    @property
-    def kv_heads(self) -> IntLike:
-        """Heads of the keys and values."""
-        return self.key.shape[-2]
 
-
-def bind(schema: torch.FunctionSchema, args: Sequence[Any], kwargs: Mapping[str, Any]) -> VarlenCall:
-    """Read a call by the names of its schema.
+def bind(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> PackedAttention:
+    """Read a call of `op`, which is `VARLEN_ATTN`, by the names of its schema.
 
     Raises ValueError for a window that is not a pair, for query heads that are no multiple of
     the key heads, and for an argument of a release that this function does not know.
     """
     given: dict[str, Any] = {}
-    for position, argument in enumerate(schema.arguments):
+    for position, argument in enumerate(op._schema.arguments):
         if position < len(args):
             given[argument.name] = args[position]
         elif argument.name in kwargs:
@@ -73,7 +72,7 @@ def bind(schema: torch.FunctionSchema, args: Sequence[Any], kwargs: Mapping[str,
             f"got {query.shape[1]} and {key.shape[-2]}"
         )
     scale = given.get("scale")
-    return VarlenCall(
+    return PackedAttention(
         query=query,
         key=key,
         value=given["value"],
@@ -111,7 +110,7 @@ def flash2_window(left: int, right: int, max_k: int) -> tuple[int, int]:
     return left, right
 
 
-def reference(call: VarlenCall) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def reference(call: PackedAttention) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Attention sequence by sequence in float64, on the host; the three results of the op.
 
     out[i] = sum_j softmax_j(scale q_i k_j) v_j over the keys that the window of row i holds,
@@ -134,7 +133,7 @@ def reference(call: VarlenCall) -> tuple[torch.Tensor, torch.Tensor, torch.Tenso
 
 
 def _sequence_keys(
-    call: VarlenCall, key: torch.Tensor, value: torch.Tensor, n: int
+    call: PackedAttention, key: torch.Tensor, value: torch.Tensor, n: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     used = None if call.seqused_k is None else int(call.seqused_k[n])
     if call.block_table is not None:
@@ -148,7 +147,7 @@ def _sequence_keys(
 
 
 def _attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, call: VarlenCall
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, call: PackedAttention
 ) -> tuple[torch.Tensor, torch.Tensor]:
     groups = q.shape[1] // k.shape[1]
     k, v = (t.repeat_interleave(groups, 1).transpose(0, 1) for t in (k, v))

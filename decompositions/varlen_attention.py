@@ -19,7 +19,7 @@ from torch._ops import OpOverload
 
 from graftwork.plugins import Case, PluginInfo, Property, Refusal, Tolerance, hookimpl
 from graftwork.plugins.errors import NotLowerableError
-from graftwork.plugins.toolkit.packed import VARLEN_ATTN, PackedAttention, bind
+from graftwork.plugins.toolkit.packed import VARLEN_ATTN, Int, PackedAttention, bind, reference
 from graftwork.plugins.toolkit.packed_cases import (
     attend_packed,
     attend_packed_reference,
@@ -41,9 +41,7 @@ def list_decompositions() -> Mapping[OpOverload, Callable[..., object]]:
     return {VARLEN_ATTN: varlen_attention}
 
 
-def varlen_attention(
-    *args: Any, **kwargs: Any
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def varlen_attention(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """`torch_attn::_varlen_attn`: out (Tq, Hq, Dv), log-sum-exp (Hq, Tq) float32, RNG state.
 
     The result is contiguous. A window lines up with the ends of the two sequences: key j counts
@@ -61,7 +59,7 @@ def varlen_attention(
 
 
 def _check(call: PackedAttention) -> None:
-    for name in ("seqused_k", "block_table"):
+    for name in ("block_table", "seqused_k"):
         if getattr(call, name) is not None:
             raise NotLowerableError(
                 f"varlen_attn with {name} has no portable form; "
@@ -140,20 +138,26 @@ def _seen(call: PackedAttention) -> torch.Tensor:
     return seen
 
 
-def _place(
-    tokens: int | torch.SymInt, cu_seq: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _place(tokens: Int, cu_seq: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """For each token: its sequence, the tokens left to that sequence's end, and if it has one.
 
     The distance to the end is all a window needs: key j is at most `right` ahead of query i when
     left_k >= left_q - right.
     """
     cu_seq = cu_seq.to(torch.int64)
-    token = torch.arange(tokens, device=cu_seq.device)
+    token = torch.arange(tokens, device=cu_seq.device)  # type: ignore[arg-type]  # takes SymInt
     sequence = (cu_seq[1:] <= token[:, None]).sum(-1)
-    end = cu_seq[(sequence + 1).clamp_max(cu_seq.shape[0] - 1)]
+    # Tokens past the last sequence take the last end. (A symbolic bound given to `clamp` would be
+    # fixed at its example's value.)
+    end = torch.cat([cu_seq[1:], cu_seq[-1:]])[sequence]
     inside = (token >= cu_seq[0]) & (token < cu_seq[-1])
     return sequence, end - token, inside
+
+
+@hookimpl
+def list_references() -> Mapping[OpOverload, Callable[..., object]]:
+    """What stands in for eager where it has no kernel: attention sequence by sequence."""
+    return {VARLEN_ATTN: lambda *args, **kwargs: reference(bind(VARLEN_ATTN, args, kwargs))}
 
 
 @hookimpl

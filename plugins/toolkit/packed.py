@@ -8,6 +8,7 @@ to release, so it is read by name.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -89,8 +90,10 @@ def bind(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pack
 
 
 _KNOWN = frozenset(
-    "query key value cu_seq_q cu_seq_k max_q max_k is_causal scale window_size enable_gqa "
-    "seqused_k block_table num_splits".split()
+    [
+        *("query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k", "is_causal"),
+        *("scale", "window_size", "enable_gqa", "seqused_k", "block_table", "num_splits"),
+    ]
 )
 
 
@@ -114,16 +117,16 @@ def reference(call: PackedAttention) -> tuple[torch.Tensor, torch.Tensor, torch.
     """Attention sequence by sequence in float64, on the host; the three results of the op.
 
     out[i] = sum_j softmax_j(scale q_i k_j) v_j over the keys that the window of row i holds,
-    lined up with the end of the sequence; only those keys count, so a NaN elsewhere is never
-    seen, and a score of -inf counts as no key. A row with no key, and a token of no sequence, gives 0 and a log-sum-exp of +inf, as
-    flash attention 2 writes for a row with no key.
+    lined up with the end of the sequence. Only those keys count, so a NaN elsewhere is never
+    seen, and a score of -inf counts as no key. A row with no key, and a token of no sequence,
+    gives 0 and a log-sum-exp of +inf, as flash attention 2 writes for a row with no key.
     """
     query, key, value = (t.double() for t in (call.query, call.key, call.value))
     tokens, heads, _ = query.shape
     out = query.new_zeros(tokens, heads, value.shape[-1])
     lse = query.new_full((heads, tokens), math.inf)
     starts = call.cu_seq_q.tolist()
-    for n, (begin, end) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+    for n, (begin, end) in enumerate(itertools.pairwise(starts)):
         if end > begin:
             k, v = _sequence_keys(call, key, value, n)
             q = query[begin:end]
@@ -165,7 +168,11 @@ def _attend(
     lse = scores.logsumexp(-1)
     weights = torch.where(seen, scores.softmax(-1), 0.0)
     out = weights @ torch.where(v.isfinite(), v, 0.0)
-    for bad, mark in ((v.isnan(), math.nan), (v == math.inf, math.inf), (v == -math.inf, -math.inf)):
+    for bad, mark in (
+        (v.isnan(), math.nan),
+        (v == math.inf, math.inf),
+        (v == -math.inf, -math.inf),
+    ):
         if bad.any():
             reached = (seen.double() @ bad.double()) > 0
             out = out + torch.where(reached, mark, 0.0)

@@ -16,7 +16,7 @@ from graftwork.plugins.properties import Case
 from .packed import VARLEN_ATTN, bind, reference
 
 _PARAMETERS = inspect.signature(varlen_attn).parameters
-_GROUPED = {"enable_gqa": True} if "enable_gqa" in _PARAMETERS else {}
+_GROUPED: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in _PARAMETERS else {}
 WINDOWS = ((-1, -1), (-1, 0), (0, 0), (2, 0), (2, 2), (-1, 3), (3, -1), (40, 1))
 
 
@@ -130,13 +130,12 @@ def packed_cases(
         "max_q": longest,
         "max_k": longest + draw(st.sampled_from([0, 7])),
     }
-    shapes = None
+    shapes: Any = None
     if dynamic:
-        queries, keys, offsets = (
-            torch.export.Dim(name, max=4096) for name in ("queries", "keys", "offsets")
-        )
-        shapes = {0: queries}, {0: keys}, {0: keys}, {0: offsets}, {0: offsets}
-        shapes = (shapes,)  # the program takes its tensors as one *inputs tuple
+        names = ("queries", "keys", "offsets")
+        queries, keys, offsets = ({0: torch.export.Dim(name, max=4096)} for name in names)
+        # The program is exported as one that takes all its tensors as `*inputs`.
+        shapes = ((queries, keys, keys, offsets, offsets),)
     return Case(attend_packed, first, settings, dynamic_shapes=shapes, more_inputs=more)
 
 

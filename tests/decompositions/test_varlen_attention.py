@@ -7,19 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from torch.nn.attention.varlen import varlen_attn
 
-from graftwork.plugins import Case, Property, RewriteLog, rewrite_program, select_plugins
-from graftwork.plugins.context import LoweringContext
+from graftwork.plugins import Case, LoweringContext, RewriteLog, rewrite_program, select_plugins
 from graftwork.plugins.errors import NotLowerableError
 from graftwork.plugins.toolkit.packed import VARLEN_ATTN, bind, flash2_window, reference
-from graftwork.plugins.toolkit.packed_cases import attend_packed, attend_packed_reference
+from graftwork.plugins.toolkit.packed_cases import attend_packed
+from graftwork.plugins.verification import assert_verified
 
 SELECTION = select_plugins(disable=["all"], enable=["varlen-attention"])
-(CHOICE,) = SELECTION.enabled
-PROPERTIES: list[Property] = list(CHOICE.plugin.call("list_properties"))
 
 
 def rewritten(case: Case) -> tuple[torch.nn.Module, RewriteLog]:
@@ -37,30 +33,8 @@ def attend(*inputs: torch.Tensor, **constants: Any) -> tuple[torch.Tensor, torch
     return module(*inputs)
 
 
-@pytest.mark.parametrize("declared", PROPERTIES, ids=lambda p: p.name)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data())
-def test_declared_property(declared: Property, data: st.DataObject) -> None:
-    case = data.draw(declared.cases)
-    module, log = rewritten(case)
-    assert log.fired("varlen-attention") == case.fires
-    for inputs in (case.inputs, *case.more_inputs):
-        out, lse = module(*inputs)
-        expected, expected_lse = attend_packed_reference(*inputs, **case.settings)
-        assert out.is_contiguous() and lse.is_contiguous()
-        close = {
-            "rtol": declared.tolerance.relative,
-            "atol": declared.tolerance.absolute,
-            "equal_nan": True,
-        }
-        torch.testing.assert_close(out, expected, **close)
-        torch.testing.assert_close(lse, expected_lse, **close)
-
-
-@pytest.mark.parametrize("refusal", PROPERTIES[0].refused, ids=lambda r: r.name)
-def test_refusal(refusal: Any) -> None:
-    with pytest.raises(refusal.error, match=refusal.message):
-        rewritten(refusal.case)
+def test_properties_and_refusals_hold() -> None:
+    assert_verified("varlen-attention", examples=3)
 
 
 def offsets(*ends: int) -> torch.Tensor:
@@ -125,9 +99,8 @@ def test_window_is_known_to_be_safe_where_both_lengths_are_one_symbol() -> None:
 
     tokens = torch.export.Dim("tokens", max=64)
     shapes = (({0: tokens}, None),)
-    module, log = rewritten(
-        Case(program, (torch.randn(6, 2, 4), offsets(4, 6)), dynamic_shapes=shapes)
-    )
+    inputs = torch.randn(6, 2, 4), offsets(4, 6)
+    _, log = rewritten(Case(program, inputs, dynamic_shapes=shapes))
     assert log.fired("varlen-attention") == 1
 
 

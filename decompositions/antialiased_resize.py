@@ -141,10 +141,10 @@ def _sum_fixed_point(image: Tensor, dim: int, windows: Windows) -> Tensor:
     The weights share one power of two, the largest up to 22 that keeps the largest weight below
     2 ** 15.
     """
-    powers = torch.exp2(torch.arange(1, 23, device=image.device, dtype=torch.float64))
+    powers = 2.0 ** torch.arange(1, 23, device=image.device)
     largest = windows.weights.amax().clamp(min=0)
     precision = (torch.floor(largest * powers + 0.5) < 2**15).sum()
-    unit = torch.exp2(precision.to(torch.float64))
+    unit = 2.0**precision
 
     scaled = windows.weights * unit
     scaled = torch.where(scaled < 0, scaled - 0.5, scaled + 0.5).to(torch.int32).to(torch.int16)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .symbolic import Size, known, larger, smaller
+from .symbolic import Size, at_least, at_most, known
 
 # A factor this small sees the whole input from its first output and nothing from the others;
 # stopping there keeps centers and windows free of infinity minus infinity.
@@ -92,21 +92,23 @@ def find_windows(axis: Axis, filter: Filter, dtype: torch.dtype, device: torch.d
 
 
 def count_taps(axis: Axis, radius: int) -> Size:
-    """The length of the longest window: `2 * support` rounded down, and one; at most the input's.
+    """The length of the longest window, `2 * support` rounded down and one, or somewhat more.
 
     Computed in integers where the scale is a ratio of sizes: it is a shape, and 21 / 7 in float32
-    can come out above 3 in a compiled kernel.
+    can come out above 3 in a compiled kernel. Symbolic sizes are bounded by sums and quotients,
+    since ExecuTorch's edge verifier takes neither `sym_max` nor `sym_min`.
     """
     reach = 2 * radius
     if uses_factor(axis):
         assert axis.factor is not None
         scale = min(max(1 / axis.factor, 1.0), LARGEST_SCALE)
-        return smaller(math.floor(reach * scale) + 1, axis.size)
+        return at_most(math.floor(reach * scale) + 1, axis.size)
     above, below = axis.size, axis.target
     if axis.align_corners:
-        # For a target of 1 the scale is 0: the maximum stands for the branch.
-        above, below = above - 1, larger(below - 1, 1)
-    return smaller(larger(reach * above // below, reach) + 1, axis.size)
+        # For a target of 1 the scale is 0, and the quotient keeps the divisor at 1: a branch
+        # on a symbolic size would be kept in the program as it was traced.
+        above, below = above - 1, below - 1 + 1 // below
+    return at_most(at_least(reach * above // below, reach) + 1, axis.size)
 
 
 def uses_factor(axis: Axis) -> bool:

@@ -1,7 +1,7 @@
 """Arithmetic on sizes that may be symbolic, without a Python branch on what is not known.
 
-An exported program keeps the branch it was traced with, so a size is compared only through
-`known`, and a maximum or minimum is an expression of its own.
+An exported program keeps the branch it was traced with, so sizes are compared only through
+`known`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ def known(condition: bool | torch.SymBool) -> bool:
     return statically_known_true(condition)
 
 
-def larger(one: Size, other: Size) -> Size:
-    """The larger of two sizes."""
-    return torch.sym_max(one, other)
+def at_least(size: Size, floor: Size) -> Size:
+    """The larger of two sizes where one is known to be; else their sum, which bounds both."""
+    if known(size >= floor):
+        return size
+    return floor if known(size <= floor) else size + floor
 
 
-def smaller(one: Size, other: Size) -> Size:
-    """The smaller of two sizes."""
-    return torch.sym_min(one, other)
+def at_most(size: Size, ceiling: Size) -> Size:
+    """The smaller of two sizes where `ceiling` is known to be; else `size`."""
+    return ceiling if known(ceiling <= size) else size

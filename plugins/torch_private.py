@@ -23,6 +23,8 @@ __all__ = [
     "TorchDispatchMode",
     "fake_mode_of",
     "rename_symbols",
+    "statically_known_true",
+    "suggest_memory_format",
     "symbolic_expression",
     "trace_functional",
     "unbacked_bindings",
@@ -44,6 +46,26 @@ def trace_functional(function: Callable[..., Any], inputs: Sequence[Any]) -> fx.
                 return make_fx(function, tracing_mode="fake")(*inputs)
         with mode:
             return make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
+
+
+def statically_known_true(condition: bool | torch.SymBool) -> bool:
+    """Whether a symbolic condition holds for every size in range; adds no guard.
+
+    Stands for `torch.fx.experimental.symbolic_shapes.statically_known_true`.
+    """
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(condition)
+
+
+def suggest_memory_format(tensor: torch.Tensor) -> torch.memory_format:
+    """The memory format ATen gives a result like `tensor`; adds no guard on unbacked strides.
+
+    Stands for `torch._prims_common.suggest_memory_format`.
+    """
+    from torch._prims_common import suggest_memory_format
+
+    return suggest_memory_format(tensor)
 
 
 def fake_mode_of(values: Any) -> FakeTensorMode | None:

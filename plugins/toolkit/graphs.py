@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from torch import fx
 from torch._ops import OpOverload
@@ -67,3 +68,9 @@ def erase_with_feeders(node: fx.Node) -> None:
     feeders = node.all_input_nodes
     node.graph.erase_node(node)
     erase_unread(feeders)
+
+
+def copied_meta(node: fx.Node, value: Any) -> dict[str, Any]:
+    """The `meta` of a node made in place of `node` (source line, module stack), holding `value`."""
+    passed_on = {"stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "custom"}
+    return {key: node.meta[key] for key in passed_on & node.meta.keys()} | {"val": value}

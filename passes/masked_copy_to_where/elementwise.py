@@ -10,7 +10,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from ...plugins.toolkit.values import is_deterministic
+from graftwork.plugins.toolkit.values import is_deterministic
 
 aten = torch.ops.aten
 

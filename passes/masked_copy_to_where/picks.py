@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from ...plugins.toolkit.graphs import copied_meta
-from ...plugins.toolkit.layout import known_equal
-from ...plugins.toolkit.values import ValueNumbers
-from ...plugins.torch_private import fake_mode_of, unguarded
+from graftwork.plugins.toolkit.graphs import copied_meta
+from graftwork.plugins.toolkit.layout import known_equal
+from graftwork.plugins.toolkit.values import ValueNumbers
+from graftwork.plugins.torch_private import fake_mode_of, unguarded
+
 from .elementwise import unfit
 
 aten = torch.ops.aten

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from ...plugins.rewriting import GraphRewrite
-from ...plugins.toolkit.graphs import copied_meta
-from ...plugins.toolkit.layout import known, known_equal, pointwise_strides
-from ...plugins.toolkit.values import ValueNumbers
-from ...plugins.torch_private import fake_mode_of, unguarded
-from .counts import drop_picks
-from .picks import Lost, Picked, Picks, is_mask, only_mask
+from graftwork.plugins import GraphRewrite
+from graftwork.plugins.toolkit.graphs import copied_meta
+from graftwork.plugins.toolkit.layout import known, known_equal, pointwise_strides
+from graftwork.plugins.toolkit.values import ValueNumbers
+from graftwork.plugins.torch_private import fake_mode_of, unguarded
+
+from .counts import drop_unread
+from .picks import Lost, Picked, Picks, only_mask
 
 aten = torch.ops.aten
 
@@ -56,15 +57,15 @@ def rewrite(view: GraphRewrite) -> None:
             put = _read(node)
             picked = _matching_picks(put, picks)
             _check_value(put, picks, picked)
-        except NotOursError as reason:
-            view.decline(node, str(reason))
+        except NotOursError as error:
+            view.decline(node, str(error))
             continue
         if view.claim(node, "where(mask, src, out)"):
             where = _write(put, picks, picked)
             numbers.adopt(where, node)
             replaced.append(node)
-    for node in drop_picks(picks, replaced):
-        view.decline(*node)
+    for node, reason in drop_unread(picks, replaced):
+        view.decline(node, reason)
 
 
 def _concerns_a_mask(node: fx.Node) -> bool:

@@ -1,0 +1,5 @@
+"""x."""
+
+from graftwork.plugins import Property
+
+PROPERTIES: list[Property] = []

@@ -47,12 +47,18 @@ def rewrite(view: GraphRewrite) -> None:
         *graph.find_nodes(op="call_function", target=aten.index_put.default),
         *graph.find_nodes(op="call_function", target=aten.masked_scatter.default),
     ]
-    if not any(_concerns_a_mask(node) for node in candidates):
-        return
-    numbers = ValueNumbers(graph)
-    picks = Picks(graph, numbers)
+    candidates = sorted(filter(_concerns_a_mask, candidates))
+    if candidates:
+        mode = fake_mode_of([node.meta["val"] for node in candidates])
+        with unguarded(mode), torch.no_grad():
+            _rewrite(view, candidates)
+
+
+def _rewrite(view: GraphRewrite, candidates: list[fx.Node]) -> None:
+    numbers = ValueNumbers(view.graph)
+    picks = Picks(view.graph, numbers)
     replaced = []
-    for node in sorted(filter(_concerns_a_mask, candidates)):
+    for node in candidates:
         try:
             put = _read(node)
             picked = _matching_picks(put, picks)
@@ -176,7 +182,7 @@ def _check_strides(put: Put, whole: torch.Tensor) -> None:
 def _write(put: Put, picks: Picks, picked: Picked) -> fx.Node:
     whole = picks.whole(picked)
     graph = put.node.graph
-    with graph.inserting_before(put.node), unguarded(fake_mode_of(put.node.meta["val"])):
+    with graph.inserting_before(put.node):
         mask = put.mask
         rank = put.destination.meta["val"].dim()
         if mask.meta["val"].dtype is torch.uint8:

@@ -7,6 +7,7 @@ constants and its inputs' numbers, looked up in one table, in one walk over the 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -68,6 +69,7 @@ class ValueNumbers:
         return (type(value), value)
 
 
+@cache
 def is_deterministic(target: object) -> bool:
     """Whether two calls on equal inputs give equal results, for an operator or Python function.
 

@@ -22,6 +22,9 @@ from .picks import Lost, Picked, Picks, only_mask
 
 aten = torch.ops.aten
 
+_VIEWS = {aten.unsqueeze.default, aten.view.default, aten.reshape.default}
+_EXPANSIONS = {aten.expand.default, aten.expand_as.default}
+
 
 class Put(NamedTuple):
     """A candidate: `destination`, overwritten with `values` where `mask` is true.
@@ -119,25 +122,21 @@ def _same_mask(put: Put, picked: Picked, numbers: ValueNumbers) -> bool:
         return numbers.same(mask, picked.mask)
     # masked_scatter wants a mask as wide as the destination: users write m[..., None].expand(...)
     size = picked.mask.meta["val"].shape
-    if not known_equal(mask.meta["val"].shape[: len(size)], size):
-        return False
     while not numbers.same(mask, picked.mask):
-        if not _repeats_over_the_tail(mask):
+        source = mask.args[0] if mask.args else None
+        if not isinstance(source, fx.Node) or not _adds_or_stretches_tail(mask, source, len(size)):
             return False
-        mask = mask.args[0]  # type: ignore[assignment]
+        mask = source
     return True
 
 
-def _repeats_over_the_tail(mask: fx.Node) -> bool:
-    """Whether a node gives dims to its input behind the ones it has, or stretches those."""
-    source = mask.args[0] if mask.args else None
-    if not isinstance(source, fx.Node):
-        return False
-    rank = source.meta["val"].dim()
-    if mask.target is aten.unsqueeze.default:
-        return mask.args[1] in (-1, rank)
-    stretches = mask.target in (aten.expand.default, aten.expand_as.default)
-    return stretches and bool(mask.meta["val"].dim() == rank)
+def _adds_or_stretches_tail(mask: fx.Node, source: fx.Node, rank: int) -> bool:
+    """Whether `mask` repeats `source` over dims behind the first `rank`, which are the same."""
+    ours, theirs = mask.meta["val"].shape, source.meta["val"].shape
+    if mask.target in _VIEWS:
+        return known_equal(ours[: len(theirs)], theirs)
+    same_rank = len(ours) == len(theirs)
+    return mask.target in _EXPANSIONS and same_rank and known_equal(ours[:rank], theirs[:rank])
 
 
 def _check_value(put: Put, picks: Picks, picked: Picked) -> None:

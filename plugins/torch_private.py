@@ -6,7 +6,8 @@ when a name moves. Each function says what it stands for; heavy modules are impo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ __all__ = [
     "symbolic_expression",
     "trace_functional",
     "unbacked_bindings",
+    "unguarded",
 ]
 
 
@@ -106,3 +108,29 @@ def rename_symbols(value: Any, names: Mapping[Any, Any], mode: FakeTensorMode) -
             )
 
     return torch.utils._pytree.tree_map(rename, value)
+
+
+def statically_known_true(condition: bool | torch.SymBool) -> bool:
+    """Whether a condition on symbolic sizes holds for all their values; adds no guard.
+
+    Stands for `torch.fx.experimental.symbolic_shapes.statically_known_true`.
+    """
+    from torch.fx.experimental.symbolic_shapes import statically_known_true as known
+
+    return known(condition)
+
+
+@contextmanager
+def unguarded(mode: FakeTensorMode | None) -> Iterator[None]:
+    """Run operators on fake tensors of `mode` without leaving guards on their symbolic sizes.
+
+    Stands for `ShapeEnv.suppress_guards`.
+    """
+    if mode is None:
+        yield
+    elif mode.shape_env is None:
+        with mode:
+            yield
+    else:
+        with mode, mode.shape_env.suppress_guards():
+            yield

@@ -21,7 +21,10 @@ from graftwork.plugins.toolkit.graphs import erase_unread
 from graftwork.plugins.torch_private import unbacked_bindings
 
 from .checks import Check, find_checks, lend_source_lines
+from .properties import list_properties
 from .verdicts import Judge, Policy
+
+__all__ = ["StripAssertsOptions", "describe_plugin", "list_properties", "rewrite_graph"]
 
 
 @dataclass(frozen=True)

@@ -45,14 +45,14 @@ class Check:
             on the host) or `range` (declares the bounds of a symbolic integer).
         condition: what is tested, a node or a constant; for `range` the bounded integer.
         text: the condition in words: the message of a tensor check, else the expression.
-        token: the effect token it takes and hands on, where it threads one.
+        threads_token: whether it takes an effect token and hands one on.
     """
 
     node: fx.Node
     kind: Kind
     condition: Any
     text: str
-    token: fx.Node | None = None
+    threads_token: bool = False
 
     @property
     def expression(self) -> Any:
@@ -64,7 +64,7 @@ class Check:
 
     def has_reader(self) -> bool:
         """Whether anything but the next holder of the token reads the result."""
-        if self.token is None:
+        if not self.threads_token:
             return bool(self.node.users)
         if not isinstance(self.node.target, HigherOrderOperator):
             return False
@@ -72,15 +72,16 @@ class Check:
 
     def bypass_token(self) -> None:
         """Hand the token that comes in to whoever reads the one that goes out."""
-        if self.token is None:
+        node = self.node
+        if not self.threads_token:
             return
-        if not isinstance(self.node.target, HigherOrderOperator):
-            self.node.replace_all_uses_with(self.token)
+        if not isinstance(node.target, HigherOrderOperator):
+            node.replace_all_uses_with(node.kwargs.get("dep_token", node.args[-1]))  # type: ignore[arg-type]
             return
-        for user in list(self.node.users):
+        for user in list(node.users):
             if _picks(user) == 0:
-                user.replace_all_uses_with(self.token)
-            self.node.graph.erase_node(user)
+                user.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]
+            node.graph.erase_node(user)
 
 
 def find_checks(graph: fx.Graph) -> list[Check]:
@@ -114,10 +115,9 @@ def lend_source_lines(checks: Iterable[Check]) -> None:
 def _read_check(node: fx.Node) -> Check | None:
     target: Any = node.target
     args, kwargs = node.args, node.kwargs
-    token: Any = None
+    threads_token = False
     if isinstance(target, HigherOrderOperator) and target.__name__ == "with_effects":
-        token, target, *rest = args
-        args = tuple(rest)
+        threads_token, target, args = True, args[1], args[2:]
     if not isinstance(target, torch._ops.OpOverload):
         return None
     kind = _KINDS.get(target._schema.name)
@@ -125,12 +125,11 @@ def _read_check(node: fx.Node) -> Check | None:
         return None
     names = (argument.name for argument in target._schema.arguments)
     values = {**dict(zip(names, args, strict=False)), **kwargs}
-    if token is None:
-        token = values.get("dep_token")
+    threads_token |= "dep_token" in values
     condition = next(iter(values.values()))
     message = str(values.get("assert_msg") or "")
     message = message or target._schema.name.removeprefix("aten::")
-    return Check(node, kind, condition, _text(kind, condition, message, values), token)
+    return Check(node, kind, condition, _text(kind, condition, message, values), threads_token)
 
 
 def _text(kind: Kind, condition: Any, message: str, values: dict[str, Any]) -> str:

@@ -25,18 +25,15 @@ __all__ = [
     "TorchDispatchMode",
     "fake_mode_of",
     "rename_symbols",
+    "run_on_fakes",
     "statically_known_true",
     "suggest_memory_format",
-    "symbolic_expression",
-    "trace_functional",
-    "unbacked_bindings",
-    "unguarded",
-    "run_on_fakes",
     "symbol_range",
     "symbolic_expression",
     "trace_functional",
     "unbacked_bindings",
     "unbacked_symbols",
+    "unguarded",
 ]
 
 
@@ -117,16 +114,6 @@ def rename_symbols(value: Any, names: Mapping[Any, Any], mode: FakeTensorMode) -
     return torch.utils._pytree.tree_map(rename, value)
 
 
-def statically_known_true(condition: bool | torch.SymBool) -> bool:
-    """Whether a condition on symbolic sizes holds for all their values; adds no guard.
-
-    Stands for `torch.fx.experimental.symbolic_shapes.statically_known_true`.
-    """
-    from torch.fx.experimental.symbolic_shapes import statically_known_true as known
-
-    return known(condition)
-
-
 @contextmanager
 def unguarded(mode: FakeTensorMode | None) -> Iterator[None]:
     """Run operators on fake tensors of `mode` without leaving guards on their symbolic sizes.
@@ -141,6 +128,8 @@ def unguarded(mode: FakeTensorMode | None) -> Iterator[None]:
     else:
         with mode, mode.shape_env.suppress_guards():
             yield
+
+
 def unbacked_symbols(value: Any) -> frozenset[Any]:
     """The unbacked integer symbols in the sizes and strides of a tensor, or in a symbolic number.
 

@@ -185,7 +185,9 @@ def test_a_mask_over_inner_dims():
         out[:, mask] = src[:, mask] * 2
         return out
 
-    assert Rewritten(program, torch.randn(2, 3, 4), torch.randn(2, 3, 4), MASK).copies_without_count()
+    assert Rewritten(
+        program, torch.randn(2, 3, 4), torch.randn(2, 3, 4), MASK
+    ).copies_without_count()
     assert Rewritten(program, X, SRC, MASK[0]).copies_without_count()
 
 
@@ -405,7 +407,9 @@ def test_reads_of_a_buffer_written_in_between_are_two_masks():
 
     module = Counter()
     program = export(module, (torch.full((3, 4), 0.25), SRC)).run_decompositions({})
-    rewritten, log = rewrite_program(program, select_plugin_alone(find_plugin(ID)), LoweringContext())
+    rewritten, log = rewrite_program(
+        program, select_plugin_alone(find_plugin(ID)), LoweringContext()
+    )
     assert log.fired(ID) == 0
     assert "another mask" in log.events[0].detail
 
@@ -557,7 +561,11 @@ def test_where_would_lay_the_result_out_another_way(which):
     src = x.to(**last) * 2 if which == "src" else x * 2
     mask = (x > 0)[:, 0, 0, 0] if which == "src" else (x > 0).to(**last)
     if which == "src":
-        x, src, mask = x[:, :, 0], (x * 2)[:, :, 0].transpose(1, 2).contiguous().transpose(1, 2), mask
+        x, src, mask = (
+            x[:, :, 0],
+            (x * 2)[:, :, 0].transpose(1, 2).contiguous().transpose(1, 2),
+            mask,
+        )
     stays("where would give", copy, x, src, mask)
 
 

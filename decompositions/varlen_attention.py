@@ -26,7 +26,7 @@ from graftwork.plugins.toolkit.packed_cases import (
     packed_cases,
     takes,
 )
-from graftwork.plugins.torch_private import statically_known
+from graftwork.plugins.torch_private import statically_known_true
 
 
 @hookimpl
@@ -68,7 +68,7 @@ def _check(call: PackedAttention) -> None:
     if call.cu_seq_k is None:
         raise NotLowerableError("varlen_attn without cu_seq_k has no portable form")
     one_sided = call.right == 0 or (call.left < 0 and call.right < 0)
-    if not one_sided and not statically_known(call.max_q <= call.max_k + 1):
+    if not one_sided and not statically_known_true(call.max_q <= call.max_k + 1):
         raise NotLowerableError(
             f"varlen_attn with window ({call.left}, {call.right}), max_q={call.max_q} and "
             f"max_k={call.max_k}: flash attention 2 and 3 disagree on this window for a query "
@@ -82,7 +82,7 @@ def _attend(call: PackedAttention) -> tuple[torch.Tensor, torch.Tensor]:
     tokens, heads, size = call.query.shape
     keys, kv_heads, size_v = call.value.shape
     groups = heads // kv_heads
-    if statically_known(keys == 0):
+    if statically_known_true(keys == 0):
         lse = call.query.new_full((heads, tokens), math.inf, dtype=torch.float32)
         return call.query.new_zeros(tokens, heads, size_v), lse
 

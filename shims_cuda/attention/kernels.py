@@ -116,7 +116,17 @@ def window_of(left, right, max_k, FLASH2: tl.constexpr):
 
 
 @triton.jit
-def key_rows(base, table, start, offset, keys, stride_token, stride_page, PAGE: tl.constexpr, MASKED: tl.constexpr):
+def key_rows(
+    base,
+    table,
+    start,
+    offset,
+    keys,
+    stride_token,
+    stride_page,
+    PAGE: tl.constexpr,
+    MASKED: tl.constexpr,
+):
     """Addresses of the keys start + offset: (rows,) pointers to their first element.
 
     Packed keys lie one after the other from `base`; paged ones in pages of PAGE tokens, found
@@ -288,7 +298,9 @@ def forward_kernel(
     feature_v = tl.arange(0, BLOCK_DV)
     present = row < rows
     token = begin + tile
-    q_base = query + batch * stride_qb + token.to(tl.int64) * stride_qt + head.to(tl.int64) * stride_qh
+    q_base = (
+        query + batch * stride_qb + token.to(tl.int64) * stride_qt + head.to(tl.int64) * stride_qh
+    )
     q_ptr = q_base + tl.arange(0, BLOCK_M)[:, None] * stride_qt + feature[None, :]
     q = tl.load(q_ptr, mask=present[:, None] & (feature < D)[None, :], other=0.0)
     if NEGATE:
@@ -349,7 +361,9 @@ def forward_kernel(
     )  # fmt: skip
 
     acc = acc / tl.where(norm == 0.0, 1.0, norm)[:, None]
-    out_base = out + batch * stride_ob + token.to(tl.int64) * stride_ot + head.to(tl.int64) * stride_oh
+    out_base = (
+        out + batch * stride_ob + token.to(tl.int64) * stride_ot + head.to(tl.int64) * stride_oh
+    )
     out_ptr = out_base + tl.arange(0, BLOCK_M)[:, None] * stride_ot + feature_v[None, :]
     tl.store(
         out_ptr, acc.to(out.dtype.element_ty), mask=present[:, None] & (feature_v < DV)[None, :]

@@ -1,3 +1,5 @@
+# mypy: ignore-errors
+# ruff: noqa: SIM108
 """The Triton kernels of attention: a plan over packed sequences, the forward sweep, split keys.
 
 Notation: i a query row of a sequence, j a key of it, `shift` what lines the two up (row i stands
@@ -14,7 +16,7 @@ UNBOUNDED = tl.constexpr(1 << 29)
 
 # Counts that vary from call to call must not make a kernel compile again for a 1 or a multiple
 # of 16.
-COUNTS = ["heads", "group", "sequences", "tokens_q", "tokens_k", "left", "right", "max_k"]
+COUNTS = ["heads", "group", "batches", "tokens_q", "tokens_k", "left", "right", "max_k"]
 
 
 @triton.jit
@@ -263,7 +265,7 @@ def tile_of(
 @triton.jit(do_not_specialize=COUNTS)
 def forward_kernel(
     query, key, value, out, lse, mask, plan, table,
-    scale, heads, group, tokens_q, tokens_k, left, right, max_k,
+    scale, heads, group, batches, tokens_q, tokens_k, left, right, max_k,
     stride_qb, stride_qt, stride_qh, stride_kb, stride_kt, stride_kh,
     stride_vb, stride_vt, stride_vh, stride_ob, stride_ot, stride_oh,
     stride_mb, stride_mh, stride_mq, stride_mk, stride_table, stride_lse,
@@ -276,8 +278,11 @@ def forward_kernel(
     """One tile of BLOCK_M query rows of one head of one sequence against all keys it may see."""
     program = tl.program_id(0)
     if VARLEN:
-        if program >= tl.load(plan) * heads:
-            return
+        tiles = tl.load(plan)
+    else:
+        tiles = tl.cdiv(tokens_q, BLOCK_M) * batches
+    if program >= tiles * heads:
+        return
     sequence, head, tile, begin, rows, key_begin, keys = tile_of(
         plan, program, heads, tokens_q, tokens_k, VARLEN, BLOCK_M, SWEEP
     )
@@ -398,7 +403,7 @@ def keys_of(
     return key_begin, keys, table
 
 
-@triton.jit(do_not_specialize=[*COUNTS, "total_rows"])
+@triton.jit(do_not_specialize=[*COUNTS, "sequences", "total_rows"])
 def split_kernel(
     query, key, value, part, part_lse, mask, cu_q, cu_k, used_k, table,
     scale, heads, group, sequences, tokens_q, tokens_k, left, right, max_k,
@@ -417,10 +422,12 @@ def split_kernel(
     `part` and `part_lse`; a row that sees no key of the chunk gets -inf and no result. The chunks
     of a sequence do not depend on the rest of the batch.
     """
-    chunk = tl.program_id(0)
+    chunk = tl.program_id(1)
     kv_heads = heads // group
-    sequence = tl.program_id(1) // kv_heads
-    head_k = tl.program_id(1) % kv_heads
+    sequence = tl.program_id(0) // kv_heads
+    head_k = tl.program_id(0) % kv_heads
+    if sequence >= sequences:
+        return
     if VARLEN:
         begin, end = sequence_bounds(cu_q, sequence, tokens_q)
         rows = end - begin
@@ -523,9 +530,7 @@ def split_kernel(
     tl.store(part_lse + place, tl.where(norm == 0.0, float("-inf"), log2_sum), mask=present)
 
 
-@triton.jit(
-    do_not_specialize=["chunks", "sequences", "heads", "tokens", "total_rows"]
-)
+@triton.jit(do_not_specialize=["chunks", "sequences", "heads", "tokens", "total_rows"])
 def merge_kernel(
     part, part_lse, out, lse, cu_q, chunks, sequences, heads, tokens, total_rows,
     stride_ob, stride_ot, stride_oh, stride_lse,
@@ -568,9 +573,7 @@ def merge_kernel(
     out_row = out + (token // tokens).to(tl.int64) * stride_ob
     out_row += (token % tokens).to(tl.int64) * stride_ot + head.to(tl.int64) * stride_oh
     out_ptr = out_row[:, None] + feature[None, :]
-    tl.store(
-        out_ptr, acc.to(out.dtype.element_ty), mask=inside[:, None] & (feature < DV)[None, :]
-    )
+    tl.store(out_ptr, acc.to(out.dtype.element_ty), mask=inside[:, None] & (feature < DV)[None, :])
     if LSE:
         total = log_sum(best, norm)
         tl.store(lse + head.to(tl.int64) * stride_lse + token, total, mask=inside)

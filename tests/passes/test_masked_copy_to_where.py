@@ -409,7 +409,7 @@ def test_reads_of_a_buffer_written_in_between_are_two_masks():
 
     module = Counter()
     program = export(module, (torch.full((3, 4), 0.25), SRC)).run_decompositions({})
-    rewritten, log = rewrite_program(
+    _, log = rewrite_program(
         program, select_plugin_alone(find_plugin(ID)), LoweringContext()
     )
     assert log.fired(ID) == 0

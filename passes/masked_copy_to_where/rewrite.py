@@ -13,7 +13,8 @@ from torch import fx
 
 from graftwork.plugins import GraphRewrite
 from graftwork.plugins.toolkit.graphs import copied_meta
-from graftwork.plugins.toolkit.layout import known, known_equal, pointwise_strides
+from graftwork.plugins.toolkit.layout import known_equal, pointwise_strides
+from graftwork.plugins.toolkit.symbolic import known
 from graftwork.plugins.toolkit.values import ValueNumbers
 from graftwork.plugins.torch_private import fake_mode_of, unguarded
 

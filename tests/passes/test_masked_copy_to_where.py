@@ -124,8 +124,8 @@ def test_the_plugin_is_listed():
     assert find_plugin(ID).kinds
 
 
-def test_properties_hold():
-    assert_verified(ID, examples=8)
+def test_properties_hold(examples):
+    assert_verified(ID, examples=examples)
 
 
 # What fires
@@ -409,9 +409,7 @@ def test_reads_of_a_buffer_written_in_between_are_two_masks():
 
     module = Counter()
     program = export(module, (torch.full((3, 4), 0.25), SRC)).run_decompositions({})
-    _, log = rewrite_program(
-        program, select_plugin_alone(find_plugin(ID)), LoweringContext()
-    )
+    _, log = rewrite_program(program, select_plugin_alone(find_plugin(ID)), LoweringContext())
     assert log.fired(ID) == 0
     assert "another mask" in log.events[0].detail
 

@@ -27,11 +27,14 @@ __all__ = [
     "new_symbols",
     "rename_symbols",
     "run_on_fakes",
+    "statically_known_true",
+    "suggest_memory_format",
     "symbol_range",
     "symbolic_expression",
     "trace_functional",
     "unbacked_bindings",
     "unbacked_symbols",
+    "unguarded",
 ]
 
 
@@ -50,6 +53,26 @@ def trace_functional(function: Callable[..., Any], inputs: Sequence[Any]) -> fx.
                 return make_fx(function, tracing_mode="fake")(*inputs)
         with mode:
             return make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
+
+
+def statically_known_true(condition: bool | torch.SymBool) -> bool:
+    """Whether a symbolic condition holds for every size in range; adds no guard.
+
+    Stands for `torch.fx.experimental.symbolic_shapes.statically_known_true`.
+    """
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(condition)
+
+
+def suggest_memory_format(tensor: torch.Tensor) -> torch.memory_format:
+    """The memory format ATen gives a result like `tensor`; adds no guard on unbacked strides.
+
+    Stands for `torch._prims_common.suggest_memory_format`.
+    """
+    from torch._prims_common import suggest_memory_format
+
+    return suggest_memory_format(tensor)
 
 
 def fake_mode_of(values: Any) -> FakeTensorMode | None:
@@ -90,6 +113,22 @@ def rename_symbols(value: Any, names: Mapping[Any, Any], mode: FakeTensorMode) -
             )
 
     return torch.utils._pytree.tree_map(rename, value)
+
+
+@contextmanager
+def unguarded(mode: FakeTensorMode | None) -> Iterator[None]:
+    """Run operators on fake tensors of `mode` without leaving guards on their symbolic sizes.
+
+    Stands for `ShapeEnv.suppress_guards`.
+    """
+    if mode is None:
+        yield
+    elif mode.shape_env is None:
+        with mode:
+            yield
+    else:
+        with mode, mode.shape_env.suppress_guards():
+            yield
 
 
 def unbacked_symbols(value: Any) -> frozenset[Any]:

@@ -12,16 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...plugins.hookspecs import hookimpl
-from ...plugins.info import PluginInfo
-from ...plugins.properties import Property
-from ...plugins.rewriting import GraphRewrite
+from graftwork.plugins import GraphRewrite, PluginInfo, Property, hookimpl
+
 from .rewrite import rewrite
 
 
 @hookimpl
 def describe_plugin() -> PluginInfo:
-    """Say what the plugin is."""
+    """Describe the plugin."""
     return PluginInfo(summary="copies through a boolean mask become where(mask, src, out)")
 
 

@@ -6,11 +6,13 @@ element, draw no random numbers, write nothing, and never raise on an element no
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from ...plugins.toolkit.values import is_deterministic
+from graftwork.plugins.toolkit.values import is_deterministic
 
 aten = torch.ops.aten
 
@@ -54,6 +56,7 @@ def unfit(node: fx.Node) -> str | None:
     return None
 
 
+@cache
 def _works_by_element(target: OpOverload) -> bool:
     returns = target._schema.returns
     return (

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from ...plugins.toolkit.graphs import copied_meta
-from ...plugins.toolkit.layout import known_equal
-from ...plugins.toolkit.values import ValueNumbers
-from ...plugins.torch_private import fake_mode_of, unguarded
+from graftwork.plugins.toolkit.graphs import copied_meta
+from graftwork.plugins.toolkit.layout import known_equal
+from graftwork.plugins.toolkit.values import ValueNumbers
+
 from .elementwise import unfit
 
 aten = torch.ops.aten
@@ -73,15 +73,14 @@ class Picks:
                 self.trails[node] = trail
 
     def value(self, picked: Picked) -> torch.Tensor:
-        """The fake tensor of the whole tensor; raises what the operators raise."""
+        """The fake tensor of the whole tensor, computed in its own fake mode, which is on."""
         for part in self._unmade(picked, lambda p: p._value is not None):
             if part.is_index:
                 part._value = part.node.args[0].meta["val"]  # type: ignore[union-attr]
             else:
                 node = part.node
                 arguments, keywords = fx.map_arg((node.args, node.kwargs), self._value_of)
-                with unguarded(fake_mode_of(node.meta["val"])), torch.no_grad():
-                    part._value = node.target(*arguments, **keywords)  # type: ignore[operator]
+                part._value = node.target(*arguments, **keywords)  # type: ignore[operator]
         assert picked._value is not None
         return picked._value
 

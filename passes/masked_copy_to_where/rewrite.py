@@ -11,15 +11,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from ...plugins.rewriting import GraphRewrite
-from ...plugins.toolkit.graphs import copied_meta
-from ...plugins.toolkit.layout import known, known_equal, pointwise_strides
-from ...plugins.toolkit.values import ValueNumbers
-from ...plugins.torch_private import fake_mode_of, unguarded
-from .counts import drop_picks
-from .picks import Lost, Picked, Picks, is_mask, only_mask
+from graftwork.plugins import GraphRewrite
+from graftwork.plugins.toolkit.graphs import copied_meta
+from graftwork.plugins.toolkit.layout import known_equal, pointwise_strides
+from graftwork.plugins.toolkit.symbolic import known
+from graftwork.plugins.toolkit.values import ValueNumbers
+from graftwork.plugins.torch_private import fake_mode_of, unguarded
+
+from .counts import drop_unread
+from .picks import Lost, Picked, Picks, only_mask
 
 aten = torch.ops.aten
+
+_VIEWS = {aten.unsqueeze.default, aten.view.default, aten.reshape.default}
+_EXPANSIONS = {aten.expand.default, aten.expand_as.default}
 
 
 class Put(NamedTuple):
@@ -46,25 +51,31 @@ def rewrite(view: GraphRewrite) -> None:
         *graph.find_nodes(op="call_function", target=aten.index_put.default),
         *graph.find_nodes(op="call_function", target=aten.masked_scatter.default),
     ]
-    if not any(_concerns_a_mask(node) for node in candidates):
-        return
-    numbers = ValueNumbers(graph)
-    picks = Picks(graph, numbers)
+    candidates = sorted(filter(_concerns_a_mask, candidates))
+    if candidates:
+        mode = fake_mode_of([node.meta["val"] for node in candidates])
+        with unguarded(mode), torch.no_grad():
+            _rewrite(view, candidates)
+
+
+def _rewrite(view: GraphRewrite, candidates: list[fx.Node]) -> None:
+    numbers = ValueNumbers(view.graph)
+    picks = Picks(view.graph, numbers)
     replaced = []
-    for node in sorted(filter(_concerns_a_mask, candidates)):
+    for node in candidates:
         try:
             put = _read(node)
             picked = _matching_picks(put, picks)
             _check_value(put, picks, picked)
-        except NotOursError as reason:
-            view.decline(node, str(reason))
+        except NotOursError as error:
+            view.decline(node, str(error))
             continue
         if view.claim(node, "where(mask, src, out)"):
             where = _write(put, picks, picked)
             numbers.adopt(where, node)
             replaced.append(node)
-    for node in drop_picks(picks, replaced):
-        view.decline(*node)
+    for node, reason in drop_unread(picks, replaced):
+        view.decline(node, reason)
 
 
 def _concerns_a_mask(node: fx.Node) -> bool:
@@ -112,25 +123,21 @@ def _same_mask(put: Put, picked: Picked, numbers: ValueNumbers) -> bool:
         return numbers.same(mask, picked.mask)
     # masked_scatter wants a mask as wide as the destination: users write m[..., None].expand(...)
     size = picked.mask.meta["val"].shape
-    if not known_equal(mask.meta["val"].shape[: len(size)], size):
-        return False
     while not numbers.same(mask, picked.mask):
-        if not _repeats_over_the_tail(mask):
+        source = mask.args[0] if mask.args else None
+        if not isinstance(source, fx.Node) or not _adds_or_stretches_tail(mask, source, len(size)):
             return False
-        mask = mask.args[0]  # type: ignore[assignment]
+        mask = source
     return True
 
 
-def _repeats_over_the_tail(mask: fx.Node) -> bool:
-    """Whether a node gives dims to its input behind the ones it has, or stretches those."""
-    source = mask.args[0] if mask.args else None
-    if not isinstance(source, fx.Node):
-        return False
-    rank = source.meta["val"].dim()
-    if mask.target is aten.unsqueeze.default:
-        return mask.args[1] in (-1, rank)
-    stretches = mask.target in (aten.expand.default, aten.expand_as.default)
-    return stretches and bool(mask.meta["val"].dim() == rank)
+def _adds_or_stretches_tail(mask: fx.Node, source: fx.Node, rank: int) -> bool:
+    """Whether `mask` repeats `source` over dims behind the first `rank`, which are the same."""
+    ours, theirs = mask.meta["val"].shape, source.meta["val"].shape
+    if mask.target in _VIEWS:
+        return known_equal(ours[: len(theirs)], theirs)
+    same_rank = len(ours) == len(theirs)
+    return mask.target in _EXPANSIONS and same_rank and known_equal(ours[:rank], theirs[:rank])
 
 
 def _check_value(put: Put, picks: Picks, picked: Picked) -> None:
@@ -175,7 +182,7 @@ def _check_strides(put: Put, whole: torch.Tensor) -> None:
 def _write(put: Put, picks: Picks, picked: Picked) -> fx.Node:
     whole = picks.whole(picked)
     graph = put.node.graph
-    with graph.inserting_before(put.node), unguarded(fake_mode_of(put.node.meta["val"])):
+    with graph.inserting_before(put.node):
         mask = put.mask
         rank = put.destination.meta["val"].dim()
         if mask.meta["val"].dtype is torch.uint8:

@@ -1,4 +1,4 @@
-# torch.distributions and torch._check are untyped.
+# torch.distributions and torch._check are untyped
 # mypy: disable-error-code="no-untyped-call"
 """What strip-asserts promises: the programs that check, and how many checks go."""
 

@@ -39,7 +39,7 @@ def is_pure(node: fx.Node) -> bool:
 
 
 def is_scalar_function(target: object) -> bool:
-    """Whether `target` is Python arithmetic on (symbolic) numbers, or picks one of several results.
+    """Whether `target` is a Python function of numbers, or takes one of several results.
 
     Such as `operator.ge`, `operator.getitem`, `math.floor`, `torch.sym_max`.
     """
@@ -64,13 +64,13 @@ def erase_unread(nodes: Iterable[fx.Node]) -> None:
 
 
 def erase_with_feeders(node: fx.Node) -> None:
-    """Erase an unread node, whatever its effects (a check), then the pure nodes that only fed it."""
+    """Erase an unread node, a check say, then the pure nodes that only fed it."""
     feeders = node.all_input_nodes
     node.graph.erase_node(node)
     erase_unread(feeders)
 
 
 def copied_meta(node: fx.Node, value: Any) -> dict[str, Any]:
-    """The `meta` of a node made in place of `node` (source line, module stack), holding `value`."""
+    """The `meta` of a new node that stands for `node`: its source line, and `value`."""
     passed_on = {"stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "custom"}
     return {key: node.meta[key] for key in passed_on & node.meta.keys()} | {"val": value}

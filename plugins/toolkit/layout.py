@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import torch
 
-from ..torch_private import statically_known_true
-
-Size: TypeAlias = "int | torch.SymInt"
-
-
-def known(condition: bool | torch.SymBool) -> bool:
-    """Whether a condition on sizes holds for every size the program admits; adds no guard."""
-    return statically_known_true(condition)
+from .symbolic import Size, known
 
 
 def known_equal(ones: Sequence[Size], others: Sequence[Size]) -> bool:
@@ -29,7 +21,7 @@ def pointwise_strides(
 ) -> tuple[Size, ...] | None:
     """The strides of a new pointwise result, or None where symbolic sizes leave them open.
 
-    `operands` gives (shape, strides) in the operator's argument order; shapes broadcast to `shape`.
+    `operands` gives (shape, strides) in the operator's argument order, broadcast to `shape`.
     Follows `TensorIterator::reorder_dimensions`: dims are sorted by the first operand whose two
     strides differ and are not 0; equal strides put the longer dim outside; the result is dense in
     that order. A symbolic dim is taken to be longer than 1: the stride of a dim of one element
@@ -53,7 +45,7 @@ def pointwise_strides(
     step: Size = 1
     for dim in inner_first:
         result[dim] = step
-        step = step * torch.sym_max(shape[dim], 1)
+        step = step * _at_least_one(shape[dim])
     return tuple(result)
 
 
@@ -87,3 +79,7 @@ def _compare(
         else:
             return None
     return 0
+
+
+def _at_least_one(size: Size) -> Size:
+    return torch.sym_max(size, 1)  # type: ignore[no-any-return,no-untyped-call]

@@ -7,6 +7,7 @@ constants and its inputs' numbers, looked up in one table, in one walk over the 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -54,7 +55,7 @@ class ValueNumbers:
         return (node.target, self._argument(node.args), self._argument(node.kwargs))
 
     def _argument(self, value: Any) -> object:
-        """A hashable stand-in that tells apart what `==` does not: 1, 1.0 and True; 0.0 and -0.0."""
+        """A hashable stand-in that tells 1, 1.0 and True apart, and 0.0 and -0.0."""
         if isinstance(value, fx.Node):
             return ("node", self._numbers[value])
         if isinstance(value, (list, tuple)):
@@ -68,6 +69,7 @@ class ValueNumbers:
         return (type(value), value)
 
 
+@cache
 def is_deterministic(target: object) -> bool:
     """Whether two calls on equal inputs give equal results, for an operator or Python function.
 
@@ -84,9 +86,7 @@ def is_deterministic(target: object) -> bool:
 
 
 def _is_deterministic(node: fx.Node) -> bool:
-    return node.op == "get_attr" or (
-        node.op == "call_function" and is_deterministic(node.target)
-    )
+    return node.op == "get_attr" or (node.op == "call_function" and is_deterministic(node.target))
 
 
 def _writes(node: fx.Node) -> bool:

@@ -24,6 +24,7 @@ __all__ = [
     "FakeTensorMode",
     "TorchDispatchMode",
     "fake_mode_of",
+    "new_symbols",
     "rename_symbols",
     "run_on_fakes",
     "statically_known_true",
@@ -151,6 +152,20 @@ def symbol_range(symbol: Any, mode: FakeTensorMode) -> Any:
     """The range (`lower`, `upper`) that the mode's shape environment knows of a symbol."""
     assert mode.shape_env is not None
     return mode.shape_env.var_to_range[symbol]
+
+
+@contextmanager
+def new_symbols(mode: FakeTensorMode) -> Iterator[None]:
+    """Within, the first read of a tensor's values makes a new symbol, and further reads share it.
+
+    A fake tensor remembers the symbol that was read from it for as long as its mode's `epoch`
+    lasts.
+    """
+    mode.epoch += 1
+    try:
+        yield
+    finally:
+        mode.epoch += 1
 
 
 def run_on_fakes(

@@ -69,7 +69,7 @@ def test_convolutions_in_a_branch(rewritten):
             flag, lambda x, w: F.conv1d(x, w), lambda x, w: F.conv1d(x, -w), (x, weight)
         )
 
-    x = torch.randn(1, 4, 9)
+    x = torch.randn(2, 4, 9)
     program = rewritten(branched, x, weight, torch.tensor(True))
     assert program.fired == 2
     for flag, signed in ((True, weight), (False, -weight)):

@@ -74,11 +74,13 @@ def run_method(path: Path, method: str, inputs: tuple[Any, ...]) -> list[Any]:
     """
     try:
         program = _runtime().load_program(str(path))
+        if method not in program.method_names:
+            names = ", ".join(sorted(program.method_names))
+            raise InputError(f"{path} has no method '{method}'; it has {names}")
         loaded = program.load_method(method)
     except (RuntimeError, OSError) as error:
         raise InputError(f"{path}: method '{method}' cannot be loaded: {error}") from error
-    if loaded is None:
-        raise InputError(f"{path} has no method '{method}'; it has {program.method_names}")
+    assert loaded is not None
     return list(loaded.execute(inputs))
 
 

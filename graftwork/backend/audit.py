@@ -303,7 +303,9 @@ def _architecture_findings(
             if not any(code.runs_on(arch) for code in codes):
                 have = ", ".join(code.arch for code in codes)
                 findings.append(
-                    Finding("architecture", kernel, f"{kernel} has no code for {arch}, only {have}")
+                    Finding(
+                        "architecture", kernel, f"{kernel} has no code for {arch}, only {have}"
+                    )
                 )
     return findings
 

@@ -153,9 +153,7 @@ class _Reader:
         fqn, key = self.string(), self.string()
         nbytes, dtype, device, offset, rank = self.take("QiiqI")
         sizes, strides = self.take(f"{rank}q"), self.take(f"{rank}q")
-        return Weight(
-            fqn, key, nbytes, dtype, "cuda" if device else "cpu", offset, sizes, strides
-        )
+        return Weight(fqn, key, nbytes, dtype, "cuda" if device else "cpu", offset, sizes, strides)
 
 
 def _named_data(store: Any) -> dict[str, bytes]:

@@ -1,0 +1,81 @@
+"""Lower for an NVIDIA GPU on a machine that has none, with a CPU build of torch.
+
+    with deviceless("sm_90"):
+        program = to_edge_transform_and_lower(exported, partitioner=[CudaPartitioner(specs)])
+
+Inside the block, torch, Inductor and Triton answer as they would with a GPU of that kind in the
+machine, as far as compiling goes: kernels become machine code, constants are recorded as
+living on the GPU, and nothing runs. What a benchmark would decide on a GPU is decided by a cost
+model, and recorded: `deviceless` yields a `Decisions` that lists every choice.
+
+The block holds for the whole process. A second thread that wants one waits; a thread that
+compiles for the CPU meanwhile is told that there is a GPU. Everything is put back on the way
+out, whatever happened inside. On a torch release that this was not checked on, entering raises
+DevicelessError, and so it does where the CUDA toolkit's headers are missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from graftwork.backend.deviceless import _torch, constants, device, gpus, kernels, padding, stubs
+from graftwork.backend.deviceless.decisions import Decisions
+from graftwork.backend.deviceless.errors import DevicelessError
+from graftwork.backend.deviceless.gpus import Gpu, gpu
+from graftwork.backend.deviceless.patching import Patches
+from graftwork.backend.deviceless.session import Session
+
+__all__ = ["Decisions", "DevicelessError", "Gpu", "deviceless", "gpu", "gpus"]
+
+_lock = threading.RLock()
+_active: list[Session] = []
+
+
+@contextlib.contextmanager
+def deviceless(arch: str, *, ptx: bool = False) -> Iterator[Decisions]:
+    """Answer as a GPU of `arch` ("sm_90") for as long as the block lasts.
+
+    `ptx` embeds PTX beside the machine code of each kernel, so that a newer GPU can compile it
+    when it loads the program; that takes nvcc's `fatbinary`.
+
+    Raises DevicelessError on a torch release not checked, without CUDA headers, for an unknown
+    architecture, and when entered again inside itself.
+    """
+    _torch.check_release()
+    target = gpu(arch)
+    with _lock:
+        if _active:
+            raise DevicelessError(f"already lowering for {_active[0].gpu.arch} in this thread")
+        toolkit = stubs.find_toolkit(need_fatbinary=ptx)
+        session = Session(target, ptx, toolkit, stubs.stub_folder(toolkit))
+        patches = Patches()
+        _active.append(session)
+        try:
+            device.apply(patches, session)
+            constants.apply(patches, session)
+            kernels.apply(patches, session)
+            padding.apply(patches, session)
+            with _torch.inductor_config().patch(_inductor_options(session)):
+                yield session.decisions
+        finally:
+            patches.undo()
+            _active.clear()
+
+
+def _inductor_options(session: Session) -> dict[str, object]:
+    return {
+        # Worker processes would not have the substitutions.
+        "compile_threads": 1,
+        # A cached graph may have been compiled for another device or choice.
+        "fx_graph_cache": False,
+        "autotune_local_cache": False,
+        "autotune_remote_cache": False,
+        "cuda.arch": session.gpu.nvcc_arch,
+        # False would run the model on real inputs.
+        "triton.autotune_at_compile_time": True,
+        # The host side runs on the device's machine, not on this one.
+        "cpp.march": "x86-64-v2" if session.is_x86 else "",
+        "cpp.simdlen": 1,
+    }

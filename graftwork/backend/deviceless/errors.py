@@ -1,0 +1,9 @@
+"""What goes wrong when lowering without a GPU, as one error type."""
+
+from __future__ import annotations
+
+__all__ = ["DevicelessError"]
+
+
+class DevicelessError(RuntimeError):
+    """This machine, this torch release or this request cannot be lowered without a GPU."""

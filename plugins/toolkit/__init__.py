@@ -1,0 +1,1 @@
+"""What several plugins share: graph walking, symbolic sizes, layout, kernel helpers."""

@@ -19,13 +19,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from graftwork.plugins.errors import GraftworkError
+
 __all__ = ["Delegate", "PayloadError", "Weight", "parse_payload", "read_program"]
 
 _BACKEND = "CudaBackend"
 _MAGIC = b"ETCUDAFQN"
 
 
-class PayloadError(ValueError):
+class PayloadError(GraftworkError):
     """The file is not a program, or a delegate's payload is of no known format."""
 
 

@@ -16,10 +16,12 @@ import json
 from collections.abc import Iterable
 from importlib import metadata, resources
 
+from graftwork.plugins.errors import GraftworkError
+
 __all__ = ["Release", "UnknownReleaseError", "exports", "installed_release", "release", "releases"]
 
 
-class UnknownReleaseError(ValueError):
+class UnknownReleaseError(GraftworkError):
     """No table is kept for that ExecuTorch release."""
 
 

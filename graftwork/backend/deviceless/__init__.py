@@ -20,14 +20,21 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from graftwork.backend.deviceless import _torch, constants, device, gpus, kernels, padding, stubs
+import torch
+
+from graftwork.backend.deviceless import constants, device, gpus, kernels, padding, stubs
 from graftwork.backend.deviceless.decisions import Decisions
 from graftwork.backend.deviceless.errors import DevicelessError
 from graftwork.backend.deviceless.gpus import Gpu, gpu
-from graftwork.backend.deviceless.patching import Patches
+from graftwork.backend.patching import Patches
 from graftwork.backend.deviceless.session import Session
+from graftwork.plugins import torch_private
 
 __all__ = ["Decisions", "DevicelessError", "Gpu", "deviceless", "gpu", "gpus"]
+
+# A substitution whose name moved would not fail but have no effect, so other releases wait
+# until the tests of this package have passed on them.
+CHECKED = ("2.13",)
 
 _lock = threading.RLock()
 _active: list[Session] = []
@@ -43,7 +50,7 @@ def deviceless(arch: str, *, ptx: bool = False) -> Iterator[Decisions]:
     Raises DevicelessError on a torch release not checked, without CUDA headers, for an unknown
     architecture, and when entered again inside itself.
     """
-    _torch.check_release()
+    _check_release()
     target = gpu(arch)
     with _lock:
         if _active:
@@ -57,11 +64,20 @@ def deviceless(arch: str, *, ptx: bool = False) -> Iterator[Decisions]:
             constants.apply(patches, session)
             kernels.apply(patches, session)
             padding.apply(patches, session)
-            with _torch.inductor_config().patch(_inductor_options(session)):
+            with torch_private.inductor_config().patch(_inductor_options(session)):
                 yield session.decisions
         finally:
             patches.undo()
             _active.clear()
+
+
+def _check_release() -> None:
+    release = ".".join(torch.__version__.split(".")[:2])
+    if release not in CHECKED:
+        raise DevicelessError(
+            f"lowering without a GPU was checked on torch {', '.join(CHECKED)}, not on "
+            f"{torch.__version__}; lower on a machine with a GPU, or with a checked release"
+        )
 
 
 def _inductor_options(session: Session) -> dict[str, object]:

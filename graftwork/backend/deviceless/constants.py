@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from graftwork.backend.deviceless import _torch
-from graftwork.backend.deviceless.patching import Patches
+from graftwork.backend.branches import inline_branch_constants
+from graftwork.backend.patching import Patches
 from graftwork.backend.deviceless.session import Session
+from graftwork.plugins import torch_private
 
 __all__ = ["Marks", "apply", "move_program"]
 
@@ -91,7 +92,7 @@ def move_program(program: Any, marks: Marks, device: torch.device = CUDA) -> Any
 
 
 def _move_fakes(value: Any, device: torch.device) -> Any:
-    fake = _torch.fake_tensor().FakeTensor
+    fake = torch_private.fake_tensor_module().FakeTensor
 
     def move(leaf: Any) -> Any:
         if not isinstance(leaf, fake):
@@ -103,7 +104,7 @@ def _move_fakes(value: Any, device: torch.device) -> Any:
 
 
 def _fake_tensors(patches: Patches, marks: Marks) -> None:
-    describer = _torch.meta_describer()
+    describer = torch_private.meta_tensor_describer()
 
     def describe_tensor(self: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         described = original(self, tensor, *args, **kwargs)
@@ -117,11 +118,17 @@ def _fake_tensors(patches: Patches, marks: Marks) -> None:
         device = marks.get(tensor)
         return copy if device is None else marks.set(copy, device)
 
-    clone = patches.set(_torch.compile_fx(), "clone_preserve_strides", clone_preserve_strides)
+    clone = patches.set(
+        torch_private.inductor_compile_fx(), "clone_preserve_strides", clone_preserve_strides
+    )
 
 
 def _inductor_graph(patches: Patches, marks: Marks) -> None:
-    graph, ir, config = _torch.graph(), _torch.ir(), _torch.inductor_config()
+    graph, ir, config = (
+        torch_private.inductor_graph(),
+        torch_private.inductor_ir(),
+        torch_private.inductor_config(),
+    )
     lowering = graph.GraphLowering
 
     def get_attr(self: Any, target: str, args: Any, kwargs: Any) -> Any:
@@ -136,11 +143,11 @@ def _inductor_graph(patches: Patches, marks: Marks) -> None:
             or target in self.mutated_named_buffers
         )
         if not kept:
-            with _torch.no_dispatch():
+            with torch_private.no_dispatch():
                 if value.shape == ():
                     return ir.Constant(value=value.item(), dtype=value.dtype, device=device)
                 if self.can_inline_constant(value):
-                    inline = _torch.tensor_lowering()
+                    inline = torch_private.inductor_tensor_lowering()
                     return inline(value.tolist(), dtype=value.dtype, device=device)
         return self.add_tensor_constant(value, target)
 
@@ -161,7 +168,7 @@ def _inductor_graph(patches: Patches, marks: Marks) -> None:
         if device_override is None or _same_device(device, device_override):
             return name
         # The stock function would copy to the device; here a marked or unmarked clone is one.
-        with _torch.without_modes():
+        with torch_private.without_dispatch_modes():
             copy = value.clone()
         if device_override.type != "cpu":
             marks.set(copy, device_override)
@@ -181,7 +188,10 @@ def _cpp_wrapper(patches: Patches, marks: Marks) -> None:
     The constructor asks the graph for a constant and then writes its tensor's device, so the
     constant asked for last is the one whose device is being written.
     """
-    wrapper, lowering = _torch.cpp_wrapper(), _torch.graph().GraphLowering
+    wrapper, lowering = (
+        torch_private.inductor_cpp_wrapper(),
+        torch_private.inductor_graph().GraphLowering,
+    )
     last: list[torch.Tensor | None] = []
 
     def codegen_model_constructor(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -223,7 +233,7 @@ class _OnCpu(TorchDispatchMode):
 
 
 def _constant_folding(patches: Patches) -> None:
-    folder = _torch.uniform_value_folder()
+    folder = torch_private.inductor_uniform_value_folder()
     for name in ("__init__", "run"):
         stock = getattr(folder, name)
 
@@ -245,6 +255,7 @@ def _executorch(patches: Patches, session: Session, marks: Marks) -> None:
     backend = cuda_backend.CudaBackend
 
     def move_program_to_device(cls: Any, program: Any, device: str, compile_specs: Any) -> Any:
+        inline_branch_constants(program.graph_module, CUDA)
         return move_program(program, marks)
 
     patches.set(backend, "move_program_to_device", classmethod(move_program_to_device))

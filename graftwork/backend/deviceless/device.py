@@ -8,23 +8,23 @@ from typing import Any
 
 import torch
 
-from graftwork.backend.deviceless import _torch
 from graftwork.backend.deviceless.gpus import Gpu
-from graftwork.backend.deviceless.patching import Patches
+from graftwork.backend.patching import Patches
 from graftwork.backend.deviceless.session import Session
+from graftwork.plugins import torch_private
 
 __all__ = ["apply", "properties"]
 
 
 def apply(patches: Patches, session: Session) -> None:
     """Substitute the answers about devices; memos of earlier answers are dropped on both sides."""
-    for memo in _torch.device_memos():
+    for memo in torch_private.inductor_device_memos():
         patches.now_and_at_end(memo.cache_clear)
-    patches.now_and_at_end(lambda: _torch.worker_device_properties().pop("cuda", None))
+    patches.now_and_at_end(lambda: torch_private.dynamo_device_properties().pop("cuda", None))
     _torch_cuda(patches, session.gpu)
     _environment(patches, session)
     # Creating a fake CUDA tensor would initialise the driver.
-    fake = _torch.fake_tensor()
+    fake = torch_private.fake_tensor_module()
     patches.set(fake.FakeTensorMode, "avoid_device_init", property(lambda self: True))
     patches.set(fake, "init_gpu_context", lambda device: None)
 
@@ -82,7 +82,7 @@ def _torch_cuda(patches: Patches, gpu: Gpu) -> None:
     }
     for name, answer in answers.items():
         patches.set(torch.cuda, name, answer)
-    interface = _torch.cuda_interface()
+    interface = torch_private.dynamo_cuda_interface()
     for name in (
         "is_available",
         "device_count",

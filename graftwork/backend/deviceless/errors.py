@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from graftwork.plugins.errors import GraftworkError
+
 __all__ = ["DevicelessError"]
 
 
-class DevicelessError(RuntimeError):
+class DevicelessError(GraftworkError):
     """This machine, this torch release or this request cannot be lowered without a GPU."""

@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
-from graftwork.backend.deviceless import _torch
 from graftwork.backend.deviceless.decisions import KernelChoice, TemplateChoice
 from graftwork.backend.deviceless.gemm_cost import GemmShape, Tile, estimate_us, fits
 from graftwork.backend.deviceless.gpus import Gpu
-from graftwork.backend.deviceless.patching import Patches
+from graftwork.backend.patching import Patches
 from graftwork.backend.deviceless.session import Session
 from graftwork.backend.elf import kernel_resources
+from graftwork.plugins import torch_private
 
 __all__ = ["apply"]
 
@@ -33,8 +33,8 @@ def apply(patches: Patches, session: Session) -> None:
     gpu = session.gpu
     config = triton.runtime.driver
     patches.set(config, "_active", _driver(gpu))
-    patches.set(_torch.triton_helpers(), "set_driver_to_gpu", lambda: None)
-    heuristics = _torch.triton_heuristics()
+    patches.set(torch_private.inductor_triton_helpers(), "set_driver_to_gpu", lambda: None)
+    heuristics = torch_private.inductor_triton_heuristics()
     patches.set(
         heuristics.StaticTritonCompileResult,
         "can_statically_launch",
@@ -148,7 +148,7 @@ def _plain_heuristics(patches: Patches) -> None:
 
     `max_autotune` itself has to stay on: it is what offers the templates.
     """
-    kernel = _torch.triton_kernel()
+    kernel = torch_private.inductor_triton_kernel()
     stock = kernel.inductor_meta_common
 
     def inductor_meta_common(*args: Any) -> dict[str, Any]:
@@ -158,7 +158,10 @@ def _plain_heuristics(patches: Patches) -> None:
 
 
 def _template_choice(patches: Patches, session: Session) -> None:
-    selector, caller = _torch.algorithm_selector(), _torch.template_caller()
+    selector, caller = (
+        torch_private.inductor_algorithm_selector(),
+        torch_private.inductor_template_caller(),
+    )
 
     def choose(self: Any, name: str, choices: Any, *args: Any, **kwargs: Any) -> Any:
         templates = [choice for choice in choices if isinstance(choice, caller)]
@@ -207,8 +210,11 @@ def _tile(choice: Any) -> Tile | None:
 
 def _gemm_shape(name: str, choice: Any) -> GemmShape | None:
     """The product that a template computes: output M by N, summed over K; None for others."""
-    sizes = [[_torch.size_hint(size) for size in node.get_size()] for node in choice.input_nodes]
-    output = [_torch.size_hint(size) for size in choice.layout.size]
+    sizes = [
+        [torch_private.inductor_size_hint(size) for size in node.get_size()]
+        for node in choice.input_nodes
+    ]
+    output = [torch_private.inductor_size_hint(size) for size in choice.layout.size]
     dtype = str(choice.layout.dtype).removeprefix("torch.")
     tf32 = choice.log_info.get("allow_tf32") == "True"
     info = choice.log_info
@@ -233,11 +239,11 @@ def _gemm_shape(name: str, choice: Any) -> GemmShape | None:
 
 def _fake_autotune_block(patches: Patches) -> None:
     """Run the block that compiles the kernels on fake tensors: it allocates its inputs on CUDA."""
-    wrapper = _torch.python_wrapper()
+    wrapper = torch_private.inductor_python_wrapper()
 
     def block(self: Any) -> Any:
-        fake_mode = _torch.fake_tensor().FakeTensorMode
-        with _torch.without_modes(), fake_mode(allow_non_fake_inputs=True):
+        fake_mode = torch_private.fake_tensor_module().FakeTensorMode
+        with torch_private.without_dispatch_modes(), fake_mode(allow_non_fake_inputs=True):
             return stock(self)
 
     stock = patches.set(wrapper, "generate_and_run_autotune_block", block)

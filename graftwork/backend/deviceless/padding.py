@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from graftwork.backend.deviceless import _torch
 from graftwork.backend.deviceless.decisions import PadChoice
 from graftwork.backend.deviceless.gemm_cost import GemmShape, Tile, estimate_us, fits
 from graftwork.backend.deviceless.gpus import Gpu
-from graftwork.backend.deviceless.patching import Patches
+from graftwork.backend.patching import Patches
 from graftwork.backend.deviceless.session import Session
+from graftwork.plugins import torch_private
 
 __all__ = ["apply", "should_pad"]
 
@@ -31,7 +31,7 @@ _TILES = (
 
 def apply(patches: Patches, session: Session) -> None:
     """Decide by estimate, and record it."""
-    module = _torch.pad_mm()
+    module = torch_private.inductor_pad_mm()
 
     def decide(match: Any, mat1: Any, mat2: Any, op: Any, input: Any = None) -> bool:
         m, k = module.hint_symbols(mat1.shape[-2:])

@@ -24,8 +24,8 @@ from pathlib import Path
 
 import torch
 
-from graftwork.backend.deviceless import _torch
 from graftwork.backend.deviceless.errors import DevicelessError
+from graftwork.plugins import torch_private
 
 __all__ = ["Toolkit", "find_toolkit", "stub_folder"]
 
@@ -86,8 +86,8 @@ def _cache_folder() -> Path:
 
 @functools.cache
 def _load_guard(folder: Path) -> object:
-    if _torch.has_cuda_build():
-        return _torch.ensure_cuda_device_guard()
+    if torch_private.has_cuda_build():
+        return torch_private.ensure_cuda_device_guard()
     library = folder / "libcuda_guard.so"
     _build(library, _guard)
     return ctypes.CDLL(str(library))

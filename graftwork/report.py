@@ -56,6 +56,8 @@ class LoweringReport:
         references: operators for which a plugin's reference stood in, eager having no kernel.
         unverified: why outputs were not compared; empty where they were.
         notes: what else a reader should know.
+        details: what the target has to tell, by architecture for `cuda`: the audited libraries,
+            and every choice that was made without a benchmark.
     """
 
     target: str
@@ -67,6 +69,7 @@ class LoweringReport:
     references: list[str] = field(default_factory=list)
     unverified: str = ""
     notes: list[str] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready dictionary; paths and source lines as text."""

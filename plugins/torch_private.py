@@ -29,12 +29,17 @@ __all__ = [
     "fake_tensor_module",
     "has_cuda_build",
     "inductor_algorithm_selector",
+    "inductor_codegen_common",
     "inductor_compile_fx",
     "inductor_config",
+    "inductor_cpp_builder",
     "inductor_cpp_wrapper",
     "inductor_device_memos",
+    "inductor_gpu_wrapper",
     "inductor_graph",
     "inductor_ir",
+    "inductor_joint_graph",
+    "inductor_nvcc_options",
     "inductor_pad_mm",
     "inductor_python_wrapper",
     "inductor_size_hint",
@@ -43,7 +48,10 @@ __all__ = [
     "inductor_triton_helpers",
     "inductor_triton_heuristics",
     "inductor_triton_kernel",
+    "inductor_triton_utils",
     "inductor_uniform_value_folder",
+    "inductor_utils",
+    "is_unbacked_float",
     "meta_tensor_describer",
     "no_dispatch",
     "rename_symbols",
@@ -184,11 +192,32 @@ def inductor_tensor_lowering() -> Any:
     return tensor
 
 
+def inductor_gpu_wrapper() -> type:
+    """The writer of the library's C++ side for GPU kernels: generate_args_decl."""
+    from torch._inductor.codegen.cpp_wrapper_gpu import CppWrapperGpu
+
+    return CppWrapperGpu
+
+
+def is_unbacked_float(symbol: Any) -> bool:
+    """Whether a symbol stands for a float that the program reads from a tensor."""
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+    return bool(symbol_is_type(symbol, SymT.UNBACKED_FLOAT))
+
+
 def inductor_cpp_wrapper() -> type:
     """The writer of the library's C++ side."""
     from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 
     return CppWrapperCpu
+
+
+def inductor_nvcc_options() -> ModuleType:
+    """torch._inductor.codegen.cuda.compile_utils: _nvcc_arch_as_compile_option."""
+    from torch._inductor.codegen.cuda import compile_utils as module
+
+    return module
 
 
 def inductor_python_wrapper() -> type:
@@ -291,3 +320,38 @@ def without_dispatch_modes() -> Any:
     from torch.utils._python_dispatch import _disable_current_modes
 
     return _disable_current_modes()
+
+
+def inductor_joint_graph() -> ModuleType:
+    """torch._inductor.fx_passes.joint_graph: constant_fold_uniform_value."""
+    from torch._inductor.fx_passes import joint_graph as module
+
+    return module
+
+
+def inductor_cpp_builder() -> ModuleType:
+    """torch._inductor.cpp_builder: the C++ command line, _get_openmp_args."""
+    from torch._inductor import cpp_builder as module
+
+    return module
+
+
+def inductor_utils() -> ModuleType:
+    """torch._inductor.utils: is_big_gpu."""
+    from torch._inductor import utils as module
+
+    return module
+
+
+def inductor_codegen_common() -> ModuleType:
+    """torch._inductor.codegen.common: KernelArgs, what a kernel is given."""
+    from torch._inductor.codegen import common as module
+
+    return module
+
+
+def inductor_triton_utils() -> ModuleType:
+    """torch._inductor.codegen.triton_utils: signature_of."""
+    from torch._inductor.codegen import triton_utils as module
+
+    return module

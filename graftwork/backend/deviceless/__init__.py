@@ -26,8 +26,9 @@ from graftwork.backend.deviceless import constants, device, gpus, kernels, paddi
 from graftwork.backend.deviceless.decisions import Decisions
 from graftwork.backend.deviceless.errors import DevicelessError
 from graftwork.backend.deviceless.gpus import Gpu, gpu
-from graftwork.backend.patching import Patches
 from graftwork.backend.deviceless.session import Session
+from graftwork.backend.host import portable_host_options
+from graftwork.backend.patching import Patches
 from graftwork.plugins import torch_private
 
 __all__ = ["Decisions", "DevicelessError", "Gpu", "deviceless", "gpu", "gpus"]
@@ -91,7 +92,5 @@ def _inductor_options(session: Session) -> dict[str, object]:
         "cuda.arch": session.gpu.nvcc_arch,
         # False would run the model on real inputs.
         "triton.autotune_at_compile_time": True,
-        # The host side runs on the device's machine, not on this one.
-        "cpp.march": "x86-64-v2" if session.is_x86 else "",
-        "cpp.simdlen": 1,
+        **portable_host_options(),
     }

@@ -15,8 +15,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from graftwork.backend.branches import inline_branch_constants
-from graftwork.backend.patching import Patches
 from graftwork.backend.deviceless.session import Session
+from graftwork.backend.patching import Patches
 from graftwork.plugins import torch_private
 
 __all__ = ["Marks", "apply", "move_program"]

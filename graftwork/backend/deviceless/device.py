@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from graftwork.backend.deviceless.gpus import Gpu
-from graftwork.backend.patching import Patches
 from graftwork.backend.deviceless.session import Session
+from graftwork.backend.patching import Patches
 from graftwork.plugins import torch_private
 
 __all__ = ["apply", "properties"]

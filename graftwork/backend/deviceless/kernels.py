@@ -18,9 +18,9 @@ import torch
 from graftwork.backend.deviceless.decisions import KernelChoice, TemplateChoice
 from graftwork.backend.deviceless.gemm_cost import GemmShape, Tile, estimate_us, fits
 from graftwork.backend.deviceless.gpus import Gpu
-from graftwork.backend.patching import Patches
 from graftwork.backend.deviceless.session import Session
 from graftwork.backend.elf import kernel_resources
+from graftwork.backend.patching import Patches
 from graftwork.plugins import torch_private
 
 __all__ = ["apply"]
@@ -42,6 +42,9 @@ def apply(patches: Patches, session: Session) -> None:
     )
     patches.set(heuristics.CachingAutotuner, "_dynamic_scale_rblock", lambda self: None)
     patches.set(heuristics.CachingAutotuner, "run", _compile_instead_of_running(session))
+    patches.set(
+        torch_private.inductor_nvcc_options(), "_nvcc_arch_as_compile_option", session.image_arch
+    )
     _plain_heuristics(patches)
     _template_choice(patches, session)
     _fake_autotune_block(patches)
@@ -109,8 +112,8 @@ def _compile_instead_of_running(session: Session) -> Any:
                 stack=stack,
             )
         )
-        if session.ptx:
-            _portable_ptx(launcher.bin.asm)
+        if session.ptx and not _make_portable(launcher.bin.asm):
+            session.arch_specific = True
         if launcher.store_cubin:
             self.save_gpu_kernel(stream, launcher)
 
@@ -133,14 +136,16 @@ def _choose_launcher(launchers: Sequence[Any]) -> Any:
 _ARCH_SPECIFIC = re.compile(r"\b(wgmma|setmaxnreg|tcgen05|cp\.reduce\.async\.bulk)\b")
 
 
-def _portable_ptx(asm: Any) -> None:
-    """Drop the "a" from the PTX's target where nothing in it needs it.
+def _make_portable(asm: Any) -> bool:
+    """Drop the "a" from the PTX's target where nothing in it needs it; whether that was so.
 
     Triton asks for sm_90a always, and such PTX is refused by every later GPU.
     """
     text = asm["ptx"]
-    if not _ARCH_SPECIFIC.search(text):
-        asm["ptx"] = re.sub(r"(\.target\s+sm_\d+)a\b", r"\1", text, count=1)
+    if _ARCH_SPECIFIC.search(text):
+        return False
+    asm["ptx"] = re.sub(r"(\.target\s+sm_\d+)a\b", r"\1", text, count=1)
+    return True
 
 
 def _plain_heuristics(patches: Patches) -> None:

@@ -15,8 +15,8 @@ import torch
 from graftwork.backend.deviceless.decisions import PadChoice
 from graftwork.backend.deviceless.gemm_cost import GemmShape, Tile, estimate_us, fits
 from graftwork.backend.deviceless.gpus import Gpu
-from graftwork.backend.patching import Patches
 from graftwork.backend.deviceless.session import Session
+from graftwork.backend.patching import Patches
 from graftwork.plugins import torch_private
 
 __all__ = ["apply", "should_pad"]

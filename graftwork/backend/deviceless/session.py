@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import platform
 from pathlib import Path
 
 from graftwork.backend.deviceless.decisions import Decisions
@@ -22,11 +21,13 @@ class Session:
     toolkit: Toolkit
     stubs: Path
     decisions: Decisions = dataclasses.field(init=False)
+    # Whether the program being compiled has a kernel whose PTX runs on this architecture only.
+    arch_specific: bool = False
 
     def __post_init__(self) -> None:
         self.decisions = Decisions(self.gpu.arch)
 
-    @property
-    def is_x86(self) -> bool:
-        """Whether the host side is built for x86-64."""
-        return platform.machine() in ("x86_64", "AMD64")
+    def image_arch(self) -> str:
+        """The architecture that a fatbin's images are labelled with; asked once a library."""
+        specific, self.arch_specific = self.arch_specific, False
+        return self.gpu.nvcc_arch + ("a" if specific else "")

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from graftwork.lowering import Lowered, lower, rewrite
     from graftwork.plugins.verification import verify
 
+__version__ = "0.1.0"
+
 __all__ = ["Lowered", "lower", "rewrite", "verify"]
 
 _HOMES = {

@@ -29,6 +29,7 @@ from graftwork.plugins import (
     rewrite_program,
     select_plugins,
 )
+from graftwork.plugins.checking import select_plugin_alone
 from graftwork.plugins.comparing import compare
 from graftwork.plugins.errors import GraftworkError, InputError, VerificationError
 from graftwork.plugins.reference import run_eager
@@ -79,6 +80,7 @@ def lower(
     archs: Sequence[str] = (),
     settings: Mapping[str, Any] | None = None,
     application_limit: int | None = None,
+    explain_disabled: bool = False,
     on_stage: Callable[[str], None] = lambda stage: None,
 ) -> Lowered:
     """Lower a model through the enabled plugins and prove that it equals eager.
@@ -96,6 +98,8 @@ def lower(
         archs: CUDA architectures (`sm_90`) for target `cuda`.
         settings: the target's own settings.
         application_limit: stop rewriting after this many applications.
+        explain_disabled: also report what each disabled plugin would have rewritten, and keep
+            the readable programs before and after.
         on_stage: called with the name of each stage as it begins.
 
     Raises:
@@ -126,7 +130,13 @@ def lower(
         programs, logs = {}, {}
         for method, example in examples.items():
             programs[method], logs[method] = rewrite_program(example.program, selection, context)
-        report.plugins = report_plugins(selection, logs)
+        dry_runs: dict[str, list[RewriteLog]] = {}
+        if explain_disabled:
+            dry_runs = _try_disabled(examples, selection, context)
+            for method, program in programs.items():
+                report.before[method] = _readable(examples[method].program)
+                report.after[method] = _readable(program)
+        report.plugins = report_plugins(selection, logs, dry_runs)
     with staging_directory(Path(directory)) as stage:
         request = BuildRequest(
             programs=programs,
@@ -145,6 +155,40 @@ def lower(
         report.files = publish(files, Path(directory))
     report.artifact = report.files[0]
     return Lowered(report.artifact, report, selection, backend)
+
+
+def explain(
+    model: Model,
+    inputs: tuple[Any, ...] = (),
+    *,
+    target: str = "cpu",
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    enable: Sequence[str] = (),
+    disable: Sequence[str] = (),
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    on_stage: Callable[[str], None] = lambda stage: None,
+) -> LoweringReport:
+    """Dry run: export and rewrite, report every candidate, write nothing.
+
+    Takes the arguments of `lower`; disabled plugins are tried too.
+    """
+    selection = select_plugins(enable, disable, options)
+    context = LoweringContext(
+        target=target,
+        device=find_target(target).device({}),
+        sample_inputs=tuple(inputs),
+        sample_kwargs=dict(kwargs or {}),
+    )
+    report = LoweringReport(target, unverified="a dry run")
+    stages = _Stages(report, on_stage)
+    with stages("export"):
+        example = _export(model, context, selection, dynamic_shapes, verify=False)
+    with stages("rewrite"):
+        _, log = rewrite_program(example.program, selection, context)
+        dry_runs = _try_disabled({"forward": example}, selection, context)
+        report.plugins = report_plugins(selection, {"forward": log}, dry_runs)
+    return report
 
 
 def rewrite(
@@ -176,6 +220,22 @@ def rewrite_with_log(
     selection = select_plugins(enable, disable, options)
     device = find_target(target).device({})
     return rewrite_program(program, selection, LoweringContext(target=target, device=device))
+
+
+def _try_disabled(
+    examples: Mapping[str, _Example], selection: Selection, context: LoweringContext
+) -> dict[str, list[RewriteLog]]:
+    """What each disabled plugin would do alone, on copies of the programs."""
+    logs: dict[str, list[RewriteLog]] = {}
+    for choice in selection.choices:
+        plugin = choice.plugin
+        if choice.enabled or plugin.broken or not plugin.serves(context.target):
+            continue
+        alone = select_plugin_alone(plugin)
+        logs[plugin.id] = [
+            rewrite_program(example.program, alone, context)[1] for example in examples.values()
+        ]
+    return logs
 
 
 @dataclass(frozen=True)
@@ -308,6 +368,10 @@ class _Stages:
         start = time.perf_counter()
         yield
         self._report.stages[stage] = time.perf_counter() - start
+
+
+def _readable(program: ExportedProgram) -> str:
+    return str(program.graph_module.print_readable(print_output=False))
 
 
 def _file_name(name: str) -> str:

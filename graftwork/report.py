@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,11 @@ from graftwork.plugins import Event, RewriteLog, Selection
 
 @dataclass(frozen=True)
 class PluginReport:
-    """One plugin's part in a lowering; `events` are its candidates in order."""
+    """One plugin's part in a lowering; `events` are its candidates in order.
+
+    `would_fire` counts, for a plugin that is switched off, what it would have rewritten (where
+    that was asked for); its events are then those of that dry run.
+    """
 
     id: str
     version: str
@@ -24,6 +29,7 @@ class PluginReport:
     declined: int
     seconds: float
     events: tuple[Event, ...]
+    would_fire: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,9 +61,14 @@ class LoweringReport:
         outputs: one entry an output; empty where nothing was compared.
         references: operators for which a plugin's reference stood in, eager having no kernel.
         unverified: why outputs were not compared; empty where they were.
+<<<<<<< HEAD
         notes: what else a reader should know.
         details: what the target has to tell, by architecture for `cuda`: the audited libraries,
             and every choice that was made without a benchmark.
+=======
+        before, after: the readable programs by method, as exported and as rewritten, for the
+            HTML report; empty where they were not asked for.
+>>>>>>> main
     """
 
     target: str
@@ -68,14 +79,20 @@ class LoweringReport:
     outputs: list[OutputReport] = field(default_factory=list)
     references: list[str] = field(default_factory=list)
     unverified: str = ""
+<<<<<<< HEAD
     notes: list[str] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
+=======
+    before: dict[str, str] = field(default_factory=dict)
+    after: dict[str, str] = field(default_factory=dict)
+>>>>>>> main
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready dictionary; paths and source lines as text."""
         record = asdict(self)
         record["artifact"] = str(self.artifact) if self.artifact else None
         record["files"] = [str(path) for path in self.files]
+        del record["before"], record["after"]
         for plugin, entry in zip(self.plugins, record["plugins"], strict=True):
             entry["events"] = [
                 {**asdict(event), "source": str(event.source) if event.source else None}
@@ -84,8 +101,15 @@ class LoweringReport:
         return record
 
 
-def report_plugins(selection: Selection, logs: dict[str, RewriteLog]) -> list[PluginReport]:
-    """One entry for every plugin: the enabled ones in their order, then the others by id."""
+def report_plugins(
+    selection: Selection,
+    logs: dict[str, RewriteLog],
+    dry_runs: Mapping[str, Sequence[RewriteLog]],
+) -> list[PluginReport]:
+    """One entry for every plugin: the enabled ones in their order, then the others by id.
+
+    `dry_runs` holds the logs of disabled plugins, by id, where they were tried.
+    """
     others = [choice for choice in selection.choices if not choice.enabled]
     return [
         PluginReport(
@@ -101,9 +125,12 @@ def report_plugins(selection: Selection, logs: dict[str, RewriteLog]) -> list[Pl
             seconds=sum(log.seconds.get(choice.plugin.id, 0.0) for log in logs.values()),
             events=tuple(
                 event
-                for log in logs.values()
+                for log in (*logs.values(), *dry_runs.get(choice.plugin.id, ()))
                 for event in log.events
                 if event.plugin == choice.plugin.id
+            ),
+            would_fire=sum(
+                log.fired(choice.plugin.id) for log in dry_runs.get(choice.plugin.id, ())
             ),
         )
         for choice in (*selection.enabled, *others)

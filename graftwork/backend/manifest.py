@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from graftwork import __version__
 from graftwork.plugins import LoweringContext, RewriteLog, Selection
 
 ENTRY_NAME = "graftwork.json"
@@ -33,7 +34,7 @@ def make_manifest(
     ]
     record: dict[str, Any] = {
         "format": FORMAT,
-        "graftwork": importlib.metadata.version("graftwork"),
+        "graftwork": __version__,
         "target": context.target,
         "device": context.device,
         "archs": list(context.archs),

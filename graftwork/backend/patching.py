@@ -21,9 +21,13 @@ class Patches:
     def __init__(self) -> None:
         self._undo: list[Callable[[], Any]] = []
 
-    def set(self, target: Any, name: str, value: Any) -> Any:
-        """Set `target.name`; the value it had, read the normal way, is returned (or None)."""
-        before = getattr(target, name, None)
+    def set(self, target: Any, name: str, value: Any, *, may_be_absent: bool = False) -> Any:
+        """Set `target.name`; the value it had, read the normal way, is returned.
+
+        Raises AttributeError where there is none: replacing a name that moved would have no
+        effect. With `may_be_absent` that is fine, and None is returned.
+        """
+        before = getattr(target, name, None) if may_be_absent else getattr(target, name)
         own = vars(target).get(name, _ABSENT)
 
         def restore() -> None:

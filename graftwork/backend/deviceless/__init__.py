@@ -21,17 +21,20 @@ import threading
 from collections.abc import Iterator
 
 import torch
+from torch.export import ExportedProgram
 
-from graftwork.backend.deviceless import constants, device, gpus, kernels, padding, stubs
+from graftwork.backend.branches import inline_branch_constants
+from graftwork.backend.deviceless import constants, device, kernels, padding, stubs
 from graftwork.backend.deviceless.decisions import Decisions
 from graftwork.backend.deviceless.errors import DevicelessError
 from graftwork.backend.deviceless.gpus import Gpu, gpu
+from graftwork.backend.deviceless.marks import CUDA
 from graftwork.backend.deviceless.session import Session
 from graftwork.backend.host import portable_host_options
 from graftwork.backend.patching import Patches
 from graftwork.plugins import torch_private
 
-__all__ = ["Decisions", "DevicelessError", "Gpu", "deviceless", "gpu", "gpus"]
+__all__ = ["Decisions", "DevicelessError", "Gpu", "deviceless", "gpu", "move_to_gpu"]
 
 # A substitution whose name moved would not fail but have no effect, so other releases wait
 # until the tests of this package have passed on them.
@@ -70,6 +73,19 @@ def deviceless(arch: str, *, ptx: bool = False) -> Iterator[Decisions]:
         finally:
             patches.undo()
             _active.clear()
+
+
+def move_to_gpu(program: ExportedProgram) -> ExportedProgram:
+    """Move an exported program, in place, to the GPU that the block stands in for.
+
+    For compiling with torch alone; ExecuTorch's CUDA backend does it by itself. Raises
+    DevicelessError outside a block.
+    """
+    if not _active:
+        raise DevicelessError("no GPU is stood in for: use this inside a deviceless block")
+    inline_branch_constants(program.graph_module, CUDA)
+    moved: ExportedProgram = constants.move_program(program, _active[0].marks)
+    return moved
 
 
 def _check_release() -> None:

@@ -15,45 +15,19 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from graftwork.backend.branches import inline_branch_constants
+from graftwork.backend.deviceless.marks import CUDA, Marks
 from graftwork.backend.deviceless.session import Session
 from graftwork.backend.patching import Patches
 from graftwork.plugins import torch_private
 
-__all__ = ["Marks", "apply", "move_program"]
+__all__ = ["apply", "move_program"]
 
-CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
-
-
-class Marks:
-    """Which storages stand for memory of another device. Marked storages are kept alive."""
-
-    def __init__(self) -> None:
-        self._marks: dict[int, tuple[torch.UntypedStorage, torch.device]] = {}
-
-    def set(self, tensor: torch.Tensor, device: torch.device = CUDA) -> torch.Tensor:
-        """Mark the storage of `tensor`, and return the tensor."""
-        storage = tensor.untyped_storage()
-        self._marks[storage._cdata] = (storage, device)
-        return tensor
-
-    def get(self, tensor: object) -> torch.device | None:
-        """The device that `tensor` stands for, or None where it is not marked."""
-        if not self._marks or not isinstance(tensor, torch.Tensor):
-            return None
-        try:
-            mark = self._marks.get(tensor.untyped_storage()._cdata)
-        except (NotImplementedError, RuntimeError):
-            return None  # no storage: sparse and wrapper tensors
-        return None if mark is None else mark[1]
-
-    def clear(self) -> None:
-        """Forget every mark."""
-        self._marks.clear()
+CPU = torch.device("cpu")
 
 
 def apply(patches: Patches, session: Session) -> None:
     """Have the marks answer for as long as the patches stand."""
-    marks = Marks()
+    marks = session.marks
     patches.at_end(marks.clear)
     _fake_tensors(patches, marks)
     _inductor_graph(patches, marks)

@@ -97,7 +97,8 @@ def _torch_cuda(patches: Patches, gpu: Gpu) -> None:
     patches.set(interface, "exchange_device", staticmethod(lambda device: 0))
     patches.set(interface, "maybe_exchange_device", staticmethod(lambda device: 0))
     patches.set(interface, "get_raw_stream", staticmethod(lambda device=0: 0))
-    patches.set(torch._C, "_cuda_getCurrentRawStream", lambda device=0: 0)
+    # A CPU build of torch has no such function.
+    patches.set(torch._C, "_cuda_getCurrentRawStream", lambda device=0: 0, may_be_absent=True)
 
 
 def _environment(patches: Patches, session: Session) -> None:

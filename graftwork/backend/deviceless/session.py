@@ -7,6 +7,7 @@ from pathlib import Path
 
 from graftwork.backend.deviceless.decisions import Decisions
 from graftwork.backend.deviceless.gpus import Gpu
+from graftwork.backend.deviceless.marks import Marks
 from graftwork.backend.deviceless.stubs import Toolkit
 
 __all__ = ["Session"]
@@ -20,6 +21,7 @@ class Session:
     ptx: bool
     toolkit: Toolkit
     stubs: Path
+    marks: Marks = dataclasses.field(default_factory=Marks)
     decisions: Decisions = dataclasses.field(init=False)
     # Whether the program being compiled has a kernel whose PTX runs on this architecture only.
     arch_specific: bool = False

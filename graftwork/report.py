@@ -61,14 +61,10 @@ class LoweringReport:
         outputs: one entry an output; empty where nothing was compared.
         references: operators for which a plugin's reference stood in, eager having no kernel.
         unverified: why outputs were not compared; empty where they were.
-<<<<<<< HEAD
-        notes: what else a reader should know.
         details: what the target has to tell, by architecture for `cuda`: the audited libraries,
             and every choice that was made without a benchmark.
-=======
         before, after: the readable programs by method, as exported and as rewritten, for the
             HTML report; empty where they were not asked for.
->>>>>>> main
     """
 
     target: str
@@ -79,13 +75,9 @@ class LoweringReport:
     outputs: list[OutputReport] = field(default_factory=list)
     references: list[str] = field(default_factory=list)
     unverified: str = ""
-<<<<<<< HEAD
-    notes: list[str] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
-=======
     before: dict[str, str] = field(default_factory=dict)
     after: dict[str, str] = field(default_factory=dict)
->>>>>>> main
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready dictionary; paths and source lines as text."""

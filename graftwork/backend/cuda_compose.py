@@ -85,6 +85,7 @@ def install() -> None:
     wrap("_preprocess_with_weight_collector", _preprocess_one)
     wrap("collect_unsupported_fallback_kernels", _collect_fallbacks)
     wrap("materialize_weights_blob", _materialize)
+    wrap("get_custom_passes", _custom_passes)
     wrap("get_aoti_compile_options", _compile_options)
     wrap("get_extra_aoti_compile_context_manager", _compile_context)
     wrap("move_program_to_device", _move_program)
@@ -193,6 +194,37 @@ def _audit(compiling: _Compile, library: bytes) -> None:
     compiling.findings = audit.findings
     if _state.outcome is not None:
         _state.outcome.audits.append(audit)
+
+
+def _custom_passes(stock: Any) -> Callable[..., Any]:
+    def get_custom_passes(cls: Any, compile_specs: Any) -> list[Any]:
+        passes = list(stock(cls, compile_specs))
+        asked = any(spec.key == "triton_kernel_mode" for spec in compile_specs)
+        if asked or CudaOptions.from_specs(compile_specs) is None:
+            return passes
+        return [_without_attention(item) for item in passes]
+
+    return get_custom_passes
+
+
+def _without_attention(item: Any) -> Any:
+    """The stock replacement pass, leaving attention alone.
+
+    Its attention kernel takes bfloat16 only, and counts keys past the end of the last tile into
+    the softmax; a plugin's kernel or Inductor's decomposition takes its place.
+    """
+    from executorch.backends.cuda.triton.replacement_pass import ReplaceEdgeOpWithTritonOpPass
+    from executorch.exir.dialects._ops import ops
+
+    if not isinstance(item, ReplaceEdgeOpWithTritonOpPass):
+        return item
+    attention = ops.edge.aten.scaled_dot_product_attention.default
+
+    class WithoutAttention(ReplaceEdgeOpWithTritonOpPass):  # type: ignore[misc]  # untyped
+        def _should_replace_node(self, node: fx.Node) -> bool:
+            return node.target != attention and bool(super()._should_replace_node(node))
+
+    return WithoutAttention()
 
 
 def _compile_options(stock: Any) -> Callable[..., Any]:

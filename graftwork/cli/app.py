@@ -71,6 +71,15 @@ def lower(
     arch: Annotated[
         str, typer.Option("--arch", metavar="SM,...", help="CUDA architectures, such as sm_90.")
     ] = "",
+    data_name: Annotated[
+        str, typer.Option(help="Name of the weights file of target cuda, without .ptd.")
+    ] = "",
+    runtime: Annotated[
+        str, typer.Option(help="ExecuTorch release that target cuda is audited for, such as 1.5.")
+    ] = "",
+    ptx: Annotated[
+        bool, typer.Option("--ptx", help="Embed PTX too, for GPUs newer than --arch.")
+    ] = False,
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Run and compare with eager.")
     ] = True,
@@ -91,6 +100,7 @@ def lower(
         option=option,
         name=name,
         arch=arch,
+        settings={"data_name": data_name, "runtime": runtime, "ptx": ptx},
         verify=verify,
         html=report,
         as_json=as_json,
@@ -150,6 +160,38 @@ def inspect(
     from .inspect import run_inspect
 
     run_inspect(file, as_json=as_json)
+
+
+@app.command()
+def audit(
+    file: Annotated[Path, typer.Argument(metavar="FILE.pte", help="Any ExecuTorch program.")],
+    data: Annotated[
+        list[Path], typer.Option("--data", metavar="FILE.ptd", help="Its data file.")
+    ] = [],  # noqa: B006
+    runtime: Annotated[
+        str, typer.Option(help="ExecuTorch release to run on; by default the installed one.")
+    ] = "",
+    arch: Annotated[
+        str, typer.Option("--arch", metavar="SM,...", help="GPUs that must be able to run it.")
+    ] = "",
+    extra_symbol: Annotated[
+        list[str], typer.Option(metavar="NAME", help="A function your runtime exports besides.")
+    ] = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> None:
+    """Say whether a CUDA program would load: undefined symbols, libraries, architectures."""
+    from graftwork.plugins.options import split_plugin_list
+
+    from .audit import run_audit
+
+    run_audit(
+        file,
+        data,
+        runtime=runtime,
+        archs=split_plugin_list(arch),
+        extra_symbols=extra_symbol,
+        as_json=as_json,
+    )
 
 
 new = typer.Typer(

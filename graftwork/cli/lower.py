@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ def run_lower(
     option: Sequence[str],
     name: str,
     arch: str,
+    settings: Mapping[str, Any],
     verify: bool,
     html: Path | None,
     as_json: bool,
@@ -46,6 +47,7 @@ def run_lower(
             directory=output,
             name=name or None,
             archs=split_plugin_list(arch),
+            settings={key: value for key, value in settings.items() if value},
             verify=verify,
             explain_disabled=True,
             on_stage=announce,

@@ -124,9 +124,9 @@ def has_cuda_build() -> bool:
     return bool(torch.cuda._is_compiled())
 
 
-def ensure_cuda_device_guard() -> object:
+def ensure_cuda_device_guard() -> None:
     """Register the CUDA device guard of a CUDA build, without touching a device."""
-    return torch._C._ensureCUDADeviceGuardSet()
+    torch._C._ensureCUDADeviceGuardSet()
 
 
 def inductor_config() -> Any:
@@ -227,7 +227,7 @@ def inductor_python_wrapper() -> type:
     return PythonWrapperCodegen
 
 
-def inductor_triton_kernel() -> type:
+def inductor_triton_kernel() -> Any:
     """The writer of a fused Triton kernel: inductor_meta_common."""
     from torch._inductor.codegen.triton import TritonKernel
 
@@ -266,7 +266,7 @@ def inductor_size_hint(expression: Any) -> int:
     """A concrete size for a symbolic one, for estimates only."""
     from torch._inductor.virtualized import V
 
-    sizevars = V.graph.sizevars
+    sizevars: Any = V.graph.sizevars
     hint = getattr(sizevars, "optimization_hint", None) or sizevars.size_hint
     return int(hint(expression, fallback=1024))
 

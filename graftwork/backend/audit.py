@@ -253,7 +253,9 @@ def op_of_symbol(symbol: str) -> str | None:
 
 @functools.cache
 def _fallback_ops() -> dict[str, str]:
-    from torchgen.aoti.fallback_ops import inductor_fallback_ops
+    from torchgen.aoti.fallback_ops import (  # type: ignore[import-untyped]  # no stubs
+        inductor_fallback_ops,
+    )
 
     table: dict[str, str] = {}
     for full in inductor_fallback_ops:

@@ -72,10 +72,9 @@ class CudaOptions:
             if spec.key != SPEC_KEY:
                 continue
             try:
-                record = json.loads(bytes(spec.value))
-                return cls(
-                    **{k: tuple(v) if isinstance(v, list) else v for k, v in record.items()}
-                )
+                record: dict[str, Any] = json.loads(bytes(spec.value))
+                texts = {key: tuple(v) if isinstance(v, list) else v for key, v in record.items()}
+                return dataclasses.replace(cls(), **texts)
             except (ValueError, TypeError, AttributeError) as error:
                 raise InputError(
                     f"the compile spec '{SPEC_KEY}' cannot be read: {error}"

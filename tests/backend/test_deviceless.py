@@ -126,6 +126,15 @@ def test_a_second_thread_waits_its_turn():
     assert seen == [(8, 0)]
 
 
+def test_an_operator_that_would_have_to_run_on_the_gpu_is_named():
+    """aten.gru_cell: its fused kernel has no fake implementation."""
+    with deviceless("sm_90"), torch_private.FakeTensorMode():
+        state = torch.zeros(3, 4, device="cuda")
+        weight, bias = torch.zeros(12, 4, device="cuda"), torch.zeros(12, device="cuda")
+        with pytest.raises(NotImplementedError, match="_thnn_fused_gru_cell"):
+            torch.gru_cell(state, state, weight, weight, bias, bias)
+
+
 def test_memos_of_the_machine_do_not_outlive_the_block():
     utils = torch_private.inductor_utils()
     with deviceless("sm_90"):

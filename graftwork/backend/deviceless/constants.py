@@ -193,12 +193,10 @@ def _cpp_wrapper(patches: Patches, marks: Marks) -> None:
     )
 
 
-class _OnCpu(TorchDispatchMode):
+class _OnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Makes on the CPU the real tensors that Inductor would make on the GPU for itself."""
 
-    def __torch_dispatch__(  # type: ignore[override]  # torch leaves it untyped
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         def move(leaf: Any) -> Any:
             return CPU if isinstance(leaf, torch.device) and leaf.type == "cuda" else leaf
 
@@ -212,7 +210,7 @@ def _constant_folding(patches: Patches) -> None:
         stock = getattr(folder, name)
 
         def on_cpu(self: Any, *args: Any, _stock: Any = stock, **kwargs: Any) -> Any:
-            with _OnCpu():
+            with _OnCpu():  # type: ignore[no-untyped-call]  # torch leaves it untyped
                 return _stock(self, *args, **kwargs)
 
         patches.set(folder, name, on_cpu)

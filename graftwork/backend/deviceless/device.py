@@ -28,6 +28,18 @@ def apply(patches: Patches, session: Session) -> None:
     patches.set(fake.FakeTensorMode, "avoid_device_init", property(lambda self: True))
     patches.set(fake, "init_gpu_context", lambda device: None)
 
+    def run_fallback_kernel(mode: Any, func: Any, flat_args: Any, *rest: Any) -> Any:
+        # Stock: what has no fake implementation is run on real tensors of the device.
+        for argument in flat_args:
+            if isinstance(argument, fake.FakeTensor) and argument.device.type == "cuda":
+                raise NotImplementedError(
+                    f"{func} has no fake implementation, and there is no GPU to run it on for its "
+                    "result's shape; a decomposition of it is needed"
+                )
+        return stock(mode, func, flat_args, *rest)
+
+    stock = patches.set(fake, "run_fallback_kernel", run_fallback_kernel)
+
 
 def properties(gpu: Gpu) -> Any:
     """What torch.cuda.get_device_properties says of `gpu`."""

@@ -182,12 +182,14 @@ def _choose_template(name: str, templates: Sequence[Any], session: Session) -> A
     shape = _gemm_shape(name, templates[0])
     if shape is None:
         return templates[0]
-    tiles = {id(choice): _tile(choice) for choice in templates}
-    known = [c for c in templates if tiles[id(c)] is not None and fits(shape, tiles[id(c)], gpu)]
-    if not known:
+    priced = [
+        (estimate_us(shape, tile, gpu), index)
+        for index, tile in enumerate(map(_tile, templates))
+        if tile is not None and fits(shape, tile, gpu)
+    ]
+    if not priced:
         return templates[0]
-    cost = {id(choice): estimate_us(shape, tiles[id(choice)], gpu) for choice in known}
-    best = min(known, key=lambda choice: cost[id(choice)])
+    cost, best = min(priced)
     session.decisions.templates.append(
         TemplateChoice(
             name=name,
@@ -196,12 +198,12 @@ def _choose_template(name: str, templates: Sequence[Any], session: Session) -> A
             k=shape.k,
             batch=shape.batch,
             dtype=shape.dtype,
-            config=str(tiles[id(best)]),
+            config=str(_tile(templates[best])),
             candidates=len(templates),
-            estimate_us=round(cost[id(best)], 2),
+            estimate_us=round(cost, 2),
         )
     )
-    return best
+    return templates[best]
 
 
 def _tile(choice: Any) -> Tile | None:

@@ -87,7 +87,8 @@ def _cache_folder() -> Path:
 @functools.cache
 def _load_guard(folder: Path) -> object:
     if torch_private.has_cuda_build():
-        return torch_private.ensure_cuda_device_guard()
+        torch_private.ensure_cuda_device_guard()
+        return None
     library = folder / "libcuda_guard.so"
     _build(library, _guard)
     return ctypes.CDLL(str(library))

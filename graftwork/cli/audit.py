@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from graftwork.plugins.errors import InputError
+from graftwork.plugins.options import split_plugin_list
 
 from .progress import progress
 
@@ -20,7 +21,7 @@ def run_audit(
     data: Sequence[Path],
     *,
     runtime: str,
-    archs: Sequence[str],
+    arch: str,
     extra_symbols: Sequence[str],
     as_json: bool,
 ) -> None:
@@ -36,7 +37,7 @@ def run_audit(
             file,
             [str(path) for path in data] or None,
             runtime=runtime or None,
-            archs=archs,
+            archs=split_plugin_list(arch),
             extra_symbols=extra_symbols,
         )
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,9 @@ def run_lower(
     option: Sequence[str],
     name: str,
     arch: str,
-    settings: Mapping[str, Any],
+    data_name: str,
+    runtime: str,
+    ptx: bool,
     verify: bool,
     html: Path | None,
     as_json: bool,
@@ -47,7 +49,7 @@ def run_lower(
             directory=output,
             name=name or None,
             archs=split_plugin_list(arch),
-            settings={key: value for key, value in settings.items() if value},
+            settings={"data_name": data_name, "runtime": runtime, "ptx": ptx},
             verify=verify,
             explain_disabled=True,
             on_stage=announce,

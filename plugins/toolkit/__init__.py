@@ -1,0 +1,1 @@
+"""What several plugins share: symbolic sizes, layouts, sub-graphs, kernel helpers."""

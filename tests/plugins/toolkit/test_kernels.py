@@ -1,0 +1,93 @@
+"""The launch helper runs one kernel on the CPU, records it while tracing, and keeps order maps."""
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.runtime.jit import JITFunction
+
+from graftwork.plugins.toolkit.kernels import cdiv, from_ordered_key, launch, ordered_key
+
+FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+INTEGERS = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8]
+
+
+@triton.jit
+def round_trip(x, key, back, n, BLOCK: tl.constexpr):
+    o = tl.arange(0, BLOCK)
+    k = ordered_key(tl.load(x + o, mask=o < n))
+    tl.store(key + o, k.to(tl.int64), mask=o < n)
+    tl.store(back + o, from_ordered_key(k.to(tl.int64), x.dtype.element_ty), mask=o < n)
+
+
+@triton.jit
+def prefix(x, out, n, BLOCK: tl.constexpr):
+    o = tl.arange(0, BLOCK)
+    tl.store(out + o, tl.cumsum(tl.load(x + o, mask=o < n, other=0), 0), mask=o < n)
+
+
+def keys(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    key, back = torch.empty(x.shape, dtype=torch.int64), torch.empty_like(x)
+    launch(round_trip, (1,), x, key, back, x.numel(), BLOCK=16)
+    return key, back
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_float_keys_keep_the_order_and_come_back(dtype: torch.dtype) -> None:
+    inf = float("inf")
+    x = torch.tensor([-inf, -2.5, -6e-8, -0.0, 0.0, 6e-8, 3, inf], dtype=dtype)
+    key, back = keys(x)
+    assert torch.equal(key, key.sort().values) and key.unique().numel() == x.numel()
+    assert torch.equal(back, x) and torch.equal(back.signbit(), x.signbit())
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_every_nan_is_the_one_greatest_key(dtype: torch.dtype) -> None:
+    nan = torch.tensor([float("nan"), float("inf")], dtype=dtype)
+    key, back = keys(torch.stack([nan[0], -nan[0], nan[1]]))
+    assert key[0] == key[1] and key[0] > key[2]
+    assert back[:2].isnan().all()
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_integer_keys_are_the_integers(dtype: torch.dtype) -> None:
+    limits = torch.iinfo(dtype)
+    x = torch.tensor([limits.min, 0, 1, limits.max], dtype=dtype)
+    key, back = keys(x)
+    assert torch.equal(back, x)
+    assert torch.equal(key, x.long())
+
+
+def test_functions_of_triton_itself_are_interpreted_too() -> None:
+    x = torch.arange(5)
+    out = torch.empty_like(x)
+    call_before = JITFunction.__call__
+    launch(prefix, (1,), x, out, 5, BLOCK=8)
+    assert out.tolist() == [0, 1, 3, 6, 10]
+    assert JITFunction.__call__ is call_before
+
+
+def test_an_empty_grid_still_runs_one_masked_program() -> None:
+    x = torch.empty(0, dtype=torch.int64)
+    launch(prefix, (0,), x, torch.empty_like(x), 0, BLOCK=8)
+
+
+def test_tracing_keeps_symbolic_shapes() -> None:
+    @torch.library.triton_op("graftwork_test::prefix", mutates_args={})
+    def op(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        launch(prefix, (cdiv(x.numel(), 8),), x, out, x.numel(), BLOCK=8)
+        return out
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return op(x)
+
+    dynamic = {"x": {0: torch.export.Dim.DYNAMIC}}
+    program = torch.export.export(Model(), (torch.arange(5),), dynamic_shapes=dynamic)
+    assert program.module()(torch.arange(3)).tolist() == [0, 1, 3]
+    assert program.module()(torch.arange(7))[-1] == 21
+
+
+def test_kernels_compile_without_a_gpu(compile_everywhere) -> None:  # type: ignore[no-untyped-def]
+    assert compile_everywhere(lambda: keys(torch.zeros(4))) == {"round_trip"}

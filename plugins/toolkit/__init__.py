@@ -1,1 +1,1 @@
-"""What several plugins share: symbolic sizes, layouts, sub-graphs, kernel helpers."""
+"""What several plugins share: graph walking, symbolic sizes, layout, kernel helpers."""

@@ -26,6 +26,7 @@ __all__ = [
     "symbolic_expression",
     "trace_functional",
     "unbacked_bindings",
+    "upper_bound",
 ]
 
 
@@ -84,3 +85,14 @@ def rename_symbols(value: Any, names: Mapping[Any, Any], mode: FakeTensorMode) -
             )
 
     return torch.utils._pytree.tree_map(rename, value)
+
+
+def upper_bound(size: Any) -> int | None:
+    """The largest value a size can take: itself, or a symbolic one's bound, None without one.
+
+    Stands for `ShapeEnv.bound_sympy`.
+    """
+    if not isinstance(size, torch.SymInt):
+        return int(size)
+    upper = size.node.shape_env.bound_sympy(size.node.expr).upper
+    return int(upper) if upper.is_Integer else None

@@ -74,6 +74,15 @@ def list_kernels(
 
 
 @hookspec
+def list_references() -> Mapping[OpOverload, Callable[..., Any]]:
+    """Map operator overloads to plain functions of the same signature and result.
+
+    A function stands in for its operator where eager itself cannot run it on the machine at hand
+    (`varlen_attn` has no CPU kernel), so that a program can still be compared; reports say so.
+    """
+
+
+@hookspec
 def patch_compile(options: Any, context: LoweringContext) -> AbstractContextManager[None]:
     """Give a context manager that corrects the AOT compiler while a program compiles.
 

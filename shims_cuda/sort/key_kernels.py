@@ -25,7 +25,7 @@ def sort_key(x, DESCENDING: tl.constexpr):  # type: ignore[no-untyped-def]
     else:
         key = ordered_key(x)
     if x.dtype.is_floating():
-        key = tl.where(x == 0, tl.zeros(key.shape, key.dtype), key)
+        key = tl.where(key == -1, tl.zeros(key.shape, key.dtype), key)  # -0.0
     if DESCENDING:
         key = ~key
     return key
@@ -46,6 +46,8 @@ def value_of(key, DESCENDING: tl.constexpr, dtype: tl.constexpr):  # type: ignor
 def is_ambiguous(x):  # type: ignore[no-untyped-def]
     """Where a key stands for several bit patterns: NaN and zero of the float types."""
     if x.dtype.is_floating():
+        if x.dtype.primitive_bitwidth == 16:  # the interpreter compares a bfloat16 by its bits
+            x = x.to(tl.float32)
         return (x != x) | (x == 0)
     else:
         return tl.zeros(x.shape, tl.int1)

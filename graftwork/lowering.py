@@ -32,6 +32,7 @@ from graftwork.plugins import (
 from graftwork.plugins.checking import select_plugin_alone
 from graftwork.plugins.comparing import compare
 from graftwork.plugins.errors import GraftworkError, InputError, VerificationError
+from graftwork.plugins.exportable_checks import exportable_checks
 from graftwork.plugins.reference import run_eager
 from graftwork.report import LoweringReport, OutputReport, report_plugins
 
@@ -302,7 +303,7 @@ def _export_module(
     dynamic_shapes: Any,
     name: str,
 ) -> ExportedProgram:
-    with _COMPILERS, warnings.catch_warnings(), torch.no_grad():
+    with _COMPILERS, warnings.catch_warnings(), torch.no_grad(), exportable_checks():
         warnings.simplefilter("ignore")
         try:
             return torch.export.export(

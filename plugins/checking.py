@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from .comparing import compare
 from .context import LoweringContext
+from .exportable_checks import exportable_checks
 from .properties import Case, Property, Refusal
 from .reference import SubstituteOperators, run_eager
 from .registry import Plugin, installed_plugins
@@ -135,7 +136,7 @@ class _Run:
 
 
 def _exported(plugin: Plugin, case: Case, selection: Selection, context: LoweringContext) -> _Run:
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), torch.no_grad(), exportable_checks():
         warnings.simplefilter("ignore")
         program = torch.export.export(
             case.module(),

@@ -56,7 +56,10 @@ def list_decompositions(
     """Map operator overloads to functions that compute the same from other operators.
 
     A function has the overload's own signature, is traced on fake tensors (sizes may be symbolic),
-    must be functional, and raises `Declined(reason)` where it does not apply.
+    must be functional, and raises `Declined(reason)` where it does not apply. It answers
+    NotImplemented where the node is no candidate at all and needs no reason (a two-dimensional
+    convolution to a plugin for one-dimensional ones); only so may its own operator come back in
+    what it returns.
     """
 
 

@@ -19,7 +19,8 @@ from .torch_private import TorchDispatchMode
 class SubstituteOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While active, calls functions in place of the operators they are given for.
 
-    A function that raises `Declined` leaves the call to the operator itself. `used` names the
+    A function that raises `Declined` or answers NotImplemented leaves the call to the operator
+    itself. `used` names the
     operators that were replaced, each once, in order; `count` says how many calls were, and
     `declined` holds the reasons given.
     """
@@ -46,6 +47,8 @@ class SubstituteOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             result = substitute(*args, **(kwargs or {}))
         except Declined as reason:
             self.declined.append(str(reason))
+            return func(*args, **(kwargs or {}))
+        if result is NotImplemented:
             return func(*args, **(kwargs or {}))
         self.used[str(func)] = None
         self.count += 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Sequence
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -36,7 +36,7 @@ def run_verify(
     failed = [result for result in results if not result.passed]
     if as_json:
         print(json.dumps([result.to_json() for result in results], indent=2))
-        raise typer.Exit(1 if failed else 0)
+        sys.exit(1 if failed else 0)
     console = Console()
     table = Table("plugin", "property", "examples", "fired", "seconds", "result")
     for result in results:
@@ -60,4 +60,4 @@ def run_verify(
             console.print("reproduce it with:\n", highlight=False)
             console.print(result.script, markup=False, highlight=False, soft_wrap=True)
     console.print(f"{len(results) - len(failed)} passed, {len(failed)} failed", highlight=False)
-    raise typer.Exit(1 if failed else 0)
+    sys.exit(1 if failed else 0)

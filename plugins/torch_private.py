@@ -32,9 +32,9 @@ __all__ = [
     "symbolic_expression",
     "trace_functional",
     "unbacked_bindings",
-    "upper_bound",
     "unbacked_symbols",
     "unguarded",
+    "upper_bound",
 ]
 
 
@@ -124,6 +124,8 @@ def upper_bound(size: Any) -> int | None:
         return int(size)
     upper = size.node.shape_env.bound_sympy(size.node.expr).upper
     return int(upper) if upper.is_Integer else None
+
+
 @contextmanager
 def unguarded(mode: FakeTensorMode | None) -> Iterator[None]:
     """Run operators on fake tensors of `mode` without leaving guards on their symbolic sizes.

@@ -104,7 +104,9 @@ def _topk(
 def _kthvalue(x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
     _check(x, dim)
     size = x.shape[dim] if x.dim() else 1
-    torch._check(1 <= k <= size, lambda: f"kthvalue of {k} along a dimension of size {size}")
+    torch._check(  # type: ignore[no-untyped-call]
+        1 <= k <= size, lambda: f"kthvalue of {k} along a dimension of size {size}"
+    )
     return operators.kth_in_order(x, k - 1, dim, keepdim)
 
 

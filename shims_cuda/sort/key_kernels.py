@@ -20,10 +20,7 @@ def sort_key(x, DESCENDING: tl.constexpr):  # type: ignore[no-untyped-def]
     Every NaN is one value above all others, and -0.0 is 0.0. Complementing reverses the order
     and keeps equal keys equal, so a descending sort by (key, index) is stable as well.
     """
-    if x.dtype == tl.int1:
-        key = x.to(tl.int8)
-    else:
-        key = ordered_key(x)
+    key = x.to(tl.int8) if x.dtype == tl.int1 else ordered_key(x)
     if x.dtype.is_floating():
         key = tl.where(key == -1, tl.zeros(key.shape, key.dtype), key)  # -0.0
     if DESCENDING:

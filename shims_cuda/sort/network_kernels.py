@@ -123,14 +123,12 @@ def _flip(phase: tl.constexpr, SPAN: tl.constexpr, REGS: tl.constexpr, WARPS: tl
     elif phase == SPAN:
         return -_rank_bit(SPAN - 1, SPAN, REGS, WARPS)
     else:
-        return -(
-            _rank_bit(phase, SPAN, REGS, WARPS) ^ _rank_bit(phase - 1, SPAN, REGS, WARPS)
-        )
+        return -(_rank_bit(phase, SPAN, REGS, WARPS) ^ _rank_bit(phase - 1, SPAN, REGS, WARPS))
 
 
 @jit
 def _partner(h, j: tl.constexpr, SPAN: tl.constexpr, REGS: tl.constexpr, WARPS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """What stands at the rank that differs in bit ``j``. The sum, which wraps, is compiled away."""
+    """What stands at the rank that differs in bit ``j``; the sum, which wraps, compiles away."""
     in_regs: tl.constexpr = REGS if SPAN >= REGS + 5 else (SPAN - 5 if SPAN > 5 else 0)
     in_lanes: tl.constexpr = 5 if SPAN >= 5 else SPAN
     if j < in_regs:
@@ -153,7 +151,9 @@ def _order_words(h, j: tl.constexpr, SPAN: tl.constexpr, REGS: tl.constexpr, WAR
 
 
 @jit
-def _order_pairs(h, i, j: tl.constexpr, SPAN: tl.constexpr, REGS: tl.constexpr, WARPS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _order_pairs(  # type: ignore[no-untyped-def]
+    h, i, j: tl.constexpr, SPAN: tl.constexpr, REGS: tl.constexpr, WARPS: tl.constexpr
+):
     in_regs: tl.constexpr = REGS if SPAN >= REGS + 5 else (SPAN - 5 if SPAN > 5 else 0)
     y = _partner(h, j, SPAN, REGS, WARPS)
     k = _partner(i, j, SPAN, REGS, WARPS)

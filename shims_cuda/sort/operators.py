@@ -36,8 +36,10 @@ def topk(x: torch.Tensor, k: int, dim: int, largest: bool) -> tuple[torch.Tensor
         RuntimeError: ``k`` is negative or more than the size of ``dim``.
     """
     size = x.shape[dim] if x.dim() else 1
-    torch._check(k >= 0, lambda: f"topk takes a k of 0 or more, not {k}")
-    torch._check(k <= size, lambda: f"topk of {k} along a dimension of size {size}")
+    in_range = k >= 0 and k <= size
+    torch._check(  # type: ignore[no-untyped-call]
+        in_range, lambda: f"topk of {k} along a dimension of size {size}"
+    )
     if x.dim() == 0:
         flat = topk(x.reshape(1), k, 0, largest)
         return flat[0].reshape(()), flat[1].reshape(())

@@ -190,7 +190,9 @@ VALUES = Tolerance()
 _square = make(torch.float32, (3, 3), "distinct", 0)
 
 
-def _refused(name: str, program: Callable[..., object], x: torch.Tensor, **settings: object) -> Refusal:
+def _refused(
+    name: str, program: Callable[..., object], x: torch.Tensor, **settings: object
+) -> Refusal:
     message = "out of range|along a dimension|complex"
     return Refusal(name, Case(program, (x,), settings), Exception, message)
 
@@ -202,12 +204,12 @@ PROPERTIES = (
         road="direct",
         refused=(
             _refused("dim-out-of-range", sort_stable, _square, dim=2, descending=False),
-            _refused("complex", sort_stable, _square.cfloat(), dim=0, descending=False),
+            _refused("complex", sort_stable, _square.to(torch.complex64), dim=0, descending=False),
         ),
         benchmarks=[_sort_of(torch.float32, *shape) for shape in SORT_SHAPES],
     ),
     Property("long-sorts-equal-eager", _long_sorts(), road="direct"),
-    Property("argsort-and-msort-equal-eager", _other_sorts(), road="direct"),
+    Property("argsort-and-msort-equal-eager", _other_sorts(), VALUES, road="direct"),
     Property("exported-sorts-take-other-sizes", _dynamic_sorts()),
     Property(
         "topk-finds-the-values-eager-finds",
@@ -215,9 +217,7 @@ PROPERTIES = (
         VALUES,
         road="direct",
         refused=(
-            _refused(
-                "k-above-size", select_topk, _square, k=4, dim=0, largest=True, sorted=True
-            ),
+            _refused("k-above-size", select_topk, _square, k=4, dim=0, largest=True, sorted=True),
         ),
         benchmarks=[_topk_of(50, torch.float32, 128, 151936)],
     ),

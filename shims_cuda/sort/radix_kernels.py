@@ -30,6 +30,7 @@ def count_digits(  # type: ignore[no-untyped-def]
     x,
     tile_offsets,
     chunk_counts,
+    rows,
     n,
     tiles,
     chunks,
@@ -46,6 +47,7 @@ def count_digits(  # type: ignore[no-untyped-def]
     """
     row = (tl.program_id(0) // chunks).to(tl.int64)
     chunk = tl.program_id(0) % chunks
+    n = tl.where(row < rows, n, 0)  # of no rows at all, one program still runs
     digit = tl.arange(0, 256)
     before = tl.zeros([256], tl.int32)
     for step in range(iters):
@@ -90,6 +92,7 @@ def place_tiles(  # type: ignore[no-untyped-def]
     row_counts,
     y,
     y_index,
+    rows,
     n,
     tiles,
     chunks,
@@ -107,7 +110,7 @@ def place_tiles(  # type: ignore[no-untyped-def]
     TILE: tl.constexpr = 2 ** (REGS + WARPS + 5)
     row = (tl.program_id(0) // tiles).to(tl.int64)
     tile = tl.program_id(0) % tiles
-    left = n - tile * TILE
+    left = tl.where(row < rows, n, 0) - tile * TILE  # of no rows at all, one program still runs
     from_here = row * n + tile * TILE
 
     place = start(REGS, WARPS)

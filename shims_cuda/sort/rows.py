@@ -107,15 +107,16 @@ def block_rows(
 def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Values and int64 columns of each row in stable order, for rows of any length."""
     rows, n = x.shape
-    tiles = cdiv(n, TILE)
+    tiles = at_least_one(cdiv(n, TILE))
     iters = at_least_one(rows * tiles // CHUNKS)
-    chunks = cdiv(tiles, iters)
+    chunks = (tiles + iters - 1) // iters
 
     def table(*shape: Int) -> torch.Tensor:
         return torch.empty(shape, dtype=torch.int32, device=x.device)
 
-    tile_offsets, chunk_counts = table(rows, tiles, 256), table(rows, chunks, 256)
-    row_counts = table(rows, 256)
+    some = at_least_one(rows)
+    tile_offsets, chunk_counts = table(some, tiles, 256), table(some, chunks, 256)
+    row_counts = table(some, 256)
     values = torch.empty_like(x)
     indices = torch.empty((rows, n), dtype=torch.int64, device=x.device)
     passes = 1 if x.dtype == torch.bool else x.dtype.itemsize
@@ -128,7 +129,7 @@ def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.T
         target = values if (passes - turn) % 2 else spare
         to_column = indices if last else columns[turn % 2]
         digit = {"SHIFT": DIGIT * turn, "DESCENDING": descending}
-        sizes = (n, tiles, chunks, iters)
+        sizes = (rows, n, tiles, chunks, iters)
         launch(
             count_digits,
             (rows * chunks,),

@@ -67,6 +67,7 @@ __all__ = [
     "unbacked_symbols",
     "unguarded",
     "without_dispatch_modes",
+    "upper_bound",
 ]
 
 
@@ -376,6 +377,15 @@ def inductor_triton_utils() -> ModuleType:
     from torch._inductor.codegen import triton_utils as module
 
     return module
+def upper_bound(size: Any) -> int | None:
+    """The largest value a size can take: itself, or a symbolic one's bound, None without one.
+
+    Stands for `ShapeEnv.bound_sympy`.
+    """
+    if not isinstance(size, torch.SymInt):
+        return int(size)
+    upper = size.node.shape_env.bound_sympy(size.node.expr).upper
+    return int(upper) if upper.is_Integer else None
 
 
 @contextmanager

@@ -53,9 +53,7 @@ def test_plugin_that_does_not_fire_where_it_must_is_found(make_plugin):
     def decline(x):
         raise Declined("too small")
 
-    with pytest.raises(
-        Mismatch, match="fired 0 times, the property says 1; it declined: too small"
-    ):
+    with pytest.raises(Mismatch, match="fired 0 times.*says 1; it declined: too small"):
         check_case(
             negating(make_plugin, decline), Property("p", CASES), Case(negated, (torch.ones(2),))
         )
@@ -89,7 +87,7 @@ def test_more_inputs_go_through_the_same_program(make_plugin):
     case = Case(
         negated,
         (torch.ones(3),),
-        dynamic_shapes=({0: Dim("n", min=2)},),
+        dynamic_shapes=(({0: Dim("n", min=2)},),),
         more_inputs=((torch.ones(6),),),
     )
     with pytest.raises(Mismatch, match="2 of 6 elements differ"):
@@ -156,7 +154,7 @@ def test_tensors_in_a_script_are_rebuilt_bit_for_bit(value):
 def test_script_reproduces_the_failure_alone(tmp_path):
     from graftwork.decompositions import detach_copy
 
-    case = Case(detach_copy._double_of_detached, (torch.ones(2, 3),), fires=5)
+    case = Case(detach_copy.detached, (torch.ones(2, 3),), {"copy": True}, fires=5)
     script = tmp_path / "again.py"
     script.write_text(write_script("detach-copy", "detached-equals-input", case))
     run = subprocess.run([sys.executable, script], capture_output=True, text=True)

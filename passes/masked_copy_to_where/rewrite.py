@@ -154,8 +154,6 @@ def _check_value(put: Put, picks: Picks, picked: Picked) -> None:
     mask = put.mask.meta["val"]
     if len({whole.device, destination.device, mask.device}) > 1:
         raise NotOursError("mask, source and destination are not on one device")
-    if {whole.layout, destination.layout, mask.layout} != {torch.strided}:
-        raise NotOursError("a sparse tensor is involved")
     _check_strides(put, whole)
 
 

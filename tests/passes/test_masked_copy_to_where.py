@@ -201,6 +201,8 @@ def test_a_uint8_mask_is_a_mask():
 
     done = View(program, X, SRC, torch.tensor([[0, 1, 2, 255]] * 3, dtype=torch.uint8))
     assert done.fired == 1
+    (where,) = done.graph.find_nodes(op="call_function", target=aten.where.self)
+    assert where.args[0].meta["val"].dtype is torch.bool
 
 
 def test_masks_computed_twice_are_one_mask():
@@ -530,6 +532,38 @@ def test_another_dtype():
     assert "torch.float64" in View.of(module).declined[0]
 
 
+def test_a_mask_on_another_device():
+    """Indexing takes a mask in host memory; `where` does not."""
+
+    def program(x, src, mask):
+        return aten.index_put(x, [mask], aten.index(src, [mask]))
+
+    module = make_fx(program)(X, SRC, MASK)
+    FakeValues(module).run(X, SRC, MASK)
+    x, src, _ = module.graph.find_nodes(op="placeholder")
+    with x.meta["val"].fake_mode:
+        x.meta["val"] = src.meta["val"] = torch.empty(3, 4, device="cuda")
+    assert "one device" in View.of(module).declined[0]
+
+
+def test_a_function_that_the_whole_tensor_refuses():
+    def program(x, src, mask):
+        out = x.clone()
+        out[mask] = src[mask].contiguous(memory_format=torch.channels_last)
+        return out
+
+    x = torch.randn(2, 3, 2, 2, 2)
+    stays("cannot be traced on the whole tensor", program, x, x + 1, torch.ones(2, 3) > 0)
+
+
+def test_masked_select_that_broadcasts_its_mask():
+    def program(x, src, mask):
+        return aten.masked_scatter(x, mask, aten.masked_select(src, mask))
+
+    done = View(program, X, SRC, MASK[:, 2:3])
+    assert done.fired == 0
+
+
 def test_another_shape():
     def program(x, src, mask):
         out = x.clone()
@@ -652,6 +686,20 @@ def test_an_operand_with_a_value_for_each_pick():
     assert row.fired == 1
 
 
+def test_an_operand_beside_a_mask_over_inner_dims():
+    """Dims before the picked one keep their places only where the mask has one dim."""
+
+    def program(x, src, mask, beside):
+        return aten.index_put(x, [None, mask], aten.index(src, [None, mask]) * beside)
+
+    x = torch.randn(3, 3, 4, 5)
+    done = View(program, x, x + 1, torch.ones(3, 4) > 0, torch.randn(3, 1, 5))
+    assert done.fired == 0
+    assert "one value for each pick" in done.declined[0]
+    done = View(program, x, x + 1, torch.tensor([True, False, True]), torch.randn(3, 1, 1, 5))
+    assert done.fired == 1
+
+
 def test_masked_scatter_wants_the_masks_dims_in_place():
     """A mask stretched over leading dims takes the picks in another order."""
 
@@ -728,6 +776,25 @@ def test_a_check_against_the_count_of_another_mask_keeps_both():
     keeps_index("checks its count", program, X, SRC, MASK, MASK.flip(0).flip(1) & True)
 
 
+@pytest.mark.parametrize("check", ["size", "metadata"])
+def test_checks_on_other_sizes_of_the_picks_keep_the_index(check):
+    module = make_graph(copies=1, history=1, rank=2)
+    (picks,) = module.graph.find_nodes(op="call_function", target=aten.index.Tensor)
+    with module.graph.inserting_after(picks):
+        if check == "metadata":
+            module.graph.call_function(aten._assert_tensor_metadata.default, (picks, [3, 8]))
+        else:
+            size = module.graph.call_function(aten.sym_size.int, (picks, 1))
+            size.meta["val"] = 8
+            with module.graph.inserting_after(size):
+                holds = module.graph.call_function(operator.le, (size, 8))
+            with module.graph.inserting_after(holds):
+                module.graph.call_function(aten._assert_scalar.default, (holds, "at most 8"))
+    view = View.of(module)
+    assert view.fired == 1
+    assert "checks its count" in view.declined[0]
+
+
 def test_another_reader_of_the_picks_keeps_the_index():
     def program(x, src, mask):
         picks = src[mask]
@@ -763,11 +830,12 @@ def test_a_decline_names_the_users_line():
 # Size
 
 
-def make_graph(copies, history, chain=1):
+def make_graph(copies, history, chain=1, rank=1):
     """Masked copies in a row, with masks (each computed twice) and functions of those lengths."""
     graph = fx.Graph()
     with FakeTensorMode():
-        floats, flags, picked = torch.empty(8, 8), torch.empty(8, 8) > 0, torch.empty(3)
+        floats = torch.empty((8,) * (rank + 1))
+        flags, picked = torch.empty(8, 8) > 0, torch.empty(3, *(8,) * (rank - 1))
 
     def call(target, *arguments, value=floats):
         node = graph.call_function(target, arguments)

@@ -23,6 +23,7 @@ __all__ = [
     "TorchDispatchMode",
     "fake_mode_of",
     "rename_symbols",
+    "statically_known_true",
     "symbolic_expression",
     "trace_functional",
     "unbacked_bindings",
@@ -44,6 +45,18 @@ def trace_functional(function: Callable[..., Any], inputs: Sequence[Any]) -> fx.
                 return make_fx(function, tracing_mode="fake")(*inputs)
         with mode:
             return make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
+
+
+def statically_known_true(condition: bool | torch.SymBool) -> bool:
+    """Whether `condition` holds for every input, without a guard; False where unknown.
+
+    `torch.fx.experimental.symbolic_shapes.statically_known_true`.
+    """
+    if isinstance(condition, bool):
+        return condition
+    from torch.fx.experimental import symbolic_shapes
+
+    return bool(symbolic_shapes.statically_known_true(condition))
 
 
 def fake_mode_of(values: Any) -> FakeTensorMode | None:

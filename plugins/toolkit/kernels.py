@@ -25,6 +25,8 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction, _patch_lang
 from triton.runtime.jit import JITFunction
 
+from graftwork.plugins.torch_private import statically_known_true
+
 Int = int | torch.SymInt
 Kernel = Any  # a function under @triton.jit; Triton ships no types
 
@@ -57,6 +59,11 @@ def launch(kernel: Kernel, grid: Sequence[Int], *args: Any, **options: Any) -> N
         raise RuntimeError(f"Triton kernels run on cuda or cpu tensors, not on {device}")
 
 
+def fits_int32(*sizes: Int) -> bool:
+    """Whether every size is below 2^31 for all inputs the program takes."""
+    return all(statically_known_true(size < 2**31) for size in sizes)
+
+
 def is_traced(tensor: torch.Tensor) -> bool:
     """Whether ``tensor`` stands for data (fake, functional, ...) instead of holding it."""
     return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
@@ -85,20 +92,19 @@ def _interpreted(kernel: Kernel) -> Iterator[Kernel]:
     with _interpreting:
         compiled_call = JITFunction.__call__
         JITFunction.__call__ = _call_interpreted
+        # Triton's own functions see triton.language.core, kernels see triton.language. Triton
+        # patches what a nested call sees on every call and never restores it, after which
+        # nothing compiles in this process (seen on triton 3.7.1): patch once, and restore.
+        scope = _patch_lang(tl.sum.fn)
         try:
             yield InterpretedFunction(kernel.fn)
         finally:
+            scope.restore()
             JITFunction.__call__ = compiled_call
 
 
 def _call_interpreted(function: Kernel, *args: Any, **kwargs: Any) -> Any:
-    # InterpretedFunction.__call__ does the same, but leaves triton.language patched behind, and
-    # nothing compiles in this process after that (seen on triton 3.7.1).
-    scope = _patch_lang(function.fn)
-    try:
-        return InterpretedFunction(function.fn).rewrite()(*args, **kwargs)
-    finally:
-        scope.restore()
+    return InterpretedFunction(function.fn).rewrite()(*args, **kwargs)
 
 
 # Order-preserving maps between floats and integers: what compares, sorts and goes through

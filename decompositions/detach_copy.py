@@ -34,12 +34,17 @@ def _identity(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def _double_of_detached(x: torch.Tensor) -> torch.Tensor:
-    return x.detach() * 2
+def detached(x: torch.Tensor, *, copy: bool) -> torch.Tensor:
+    """The smallest program of the field, in either form of the operator."""
+    return (torch.ops.aten.detach_copy(x) if copy else x.detach()) * 2
 
 
 @hookimpl
 def list_properties() -> Sequence[Property]:
-    """The smallest program of the field: `x.detach() * 2`."""
-    cases = st.builds(lambda n: Case(_double_of_detached, (torch.randn(n, 3),)), st.integers(0, 5))
+    """Either form is its input."""
+    cases = st.builds(
+        lambda n, copy: Case(detached, (torch.randn(n, 3),), {"copy": copy}),
+        st.integers(0, 5),
+        st.booleans(),
+    )
     return [Property("detached-equals-input", cases)]

@@ -41,11 +41,18 @@ LENT_META = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "f
 
 @dataclass(frozen=True)
 class _Trace:
-    """One candidate traced: the graph of its expansion, or why it was declined."""
+    """One candidate traced: the graph of its expansion, or why it was declined.
+
+    With neither, the node was no candidate: the function answered NotImplemented.
+    """
 
     graph: fx.Graph | None
     modules: dict[str, Any]
     declined: str = ""
+
+
+class _NoCandidate(Exception):
+    """The function answered NotImplemented."""
 
 
 def operator_tables(choices: Sequence[Choice], context: LoweringContext) -> list[Table]:
@@ -120,11 +127,6 @@ def _expand(
     log: RewriteLog,
 ) -> list[fx.Node] | None:
     """Replace one node; the new nodes, or None where it stays."""
-    if node.target in ancestors:
-        raise PluginFailedError(
-            f"plugin '{plugin.id}' ({plugin.distribution}) expands {node.target} into itself; "
-            f"disable it with --disable {plugin.id}"
-        )
     with blamed_on(plugin, "an expansion", node):
         inputs = list(node.all_input_nodes)
         key = _key(plugin, node, inputs)
@@ -138,8 +140,14 @@ def _expand(
             ):
                 traces[key] = trace
         if trace.graph is None:
-            log.decline(plugin, node, trace.declined, path)
+            if trace.declined:
+                log.decline(plugin, node, trace.declined, path)
             return None
+        if node.target in ancestors:
+            raise PluginFailedError(
+                f"plugin '{plugin.id}' ({plugin.distribution}) expands {node.target} into itself; "
+                f"disable it with --disable {plugin.id}"
+            )
         body = [n for n in trace.graph.nodes if n.op not in ("placeholder", "output")]
         if not log.claim(plugin, node, _summary(body), path):
             return None
@@ -150,12 +158,17 @@ def _trace(function: Function, node: fx.Node, inputs: list[fx.Node]) -> _Trace:
     def call(*values: Any) -> Any:
         known = dict(zip(inputs, values, strict=True))
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
-        return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+        if result is NotImplemented:
+            raise _NoCandidate
+        return result
 
     try:
         traced = trace_functional(call, [source.meta["val"] for source in inputs])
     except Declined as reason:
         return _Trace(None, {}, str(reason))
+    except _NoCandidate:
+        return _Trace(None, {})
     traced.graph.eliminate_dead_code()
     modules = {}
     for constant in traced.graph.find_nodes(op="get_attr"):

@@ -56,7 +56,10 @@ def list_decompositions(
     """Map operator overloads to functions that compute the same from other operators.
 
     A function has the overload's own signature, is traced on fake tensors (sizes may be symbolic),
-    must be functional, and raises `Declined(reason)` where it does not apply.
+    must be functional, and raises `Declined(reason)` where it does not apply. It answers
+    NotImplemented where the node is no candidate at all and needs no reason (a two-dimensional
+    convolution to a plugin for one-dimensional ones); only so may its own operator come back in
+    what it returns.
     """
 
 
@@ -70,6 +73,15 @@ def list_kernels(
     decomposition of the same operator. The function checks what it is given, raises
     `Declined(reason)` for what the kernel cannot do, and else calls the plugin's custom operator
     (a `torch.library.triton_op`, so that the kernel is compiled into the program).
+    """
+
+
+@hookspec
+def list_references() -> Mapping[OpOverload, Callable[..., Any]]:
+    """Map operator overloads to plain functions of the same signature and result.
+
+    A function stands in for its operator where eager itself cannot run it on the machine at hand
+    (`varlen_attn` has no CPU kernel), so that a program can still be compared; reports say so.
     """
 
 

@@ -85,6 +85,21 @@ def format_plugin_text(plugin_id: str, options: Any) -> str:
     return f"{plugin_id}{{{','.join(changed)}}}" if changed else plugin_id
 
 
+def describe_options(options: type | None) -> dict[str, dict[str, str]]:
+    """Each option's type and default as text, for listings."""
+    if options is None:
+        return {}
+    hints = typing.get_type_hints(options)
+    default = options()
+    return {
+        field.name: {
+            "type": describe_type(hints[field.name]),
+            "default": _format(getattr(default, field.name)),
+        }
+        for field in dataclasses.fields(options)
+    }
+
+
 def describe_type(hint: Any) -> str:
     """Name an option's type for a message: `async | ranges | all`, `int`, `true | false`."""
     if typing.get_origin(hint) is typing.Literal:

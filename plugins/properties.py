@@ -46,6 +46,7 @@ class Case:
             right.
         dynamic_shapes: as `torch.export.export` takes it, for the inputs.
         more_inputs: further inputs, of other sizes, that the same exported program must take.
+        options: the plugin's options for this case, by name.
     """
 
     program: Callable[..., Any]
@@ -54,6 +55,7 @@ class Case:
     fires: int | None = 1
     dynamic_shapes: Any = None
     more_inputs: tuple[tuple[Any, ...], ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def module(self) -> torch.nn.Module:
         """The program as a module, in evaluation mode."""

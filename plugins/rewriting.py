@@ -113,7 +113,7 @@ def _own_copy(program: ExportedProgram) -> ExportedProgram:
         graph_signature=copy.deepcopy(program.graph_signature),
         state_dict=program.state_dict,
         range_constraints=dict(program.range_constraints),
-        module_call_graph=copy.deepcopy(program.module_call_graph),
+        module_call_graph=list(program.module_call_graph),
         example_inputs=program.example_inputs,
         constants=program.constants,
         verifiers=program.verifiers,

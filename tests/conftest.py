@@ -1,90 +1,58 @@
-"""Compiles the kernels that a call launches for every supported GPU, on a machine with none."""
+"""What all tests share: the deep profile, and plugins made on the spot."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+import types
 
 import pytest
-import torch
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-from triton.runtime.jit import JITFunction
 
-from graftwork.plugins.toolkit import kernels
+from graftwork.plugins import PluginInfo, hookimpl
+from graftwork.plugins.registry import load_plugins
 
-TARGETS = {
-    **{f"sm_{arch}": GPUTarget("cuda", arch, 32) for arch in (80, 86, 89, 90, 100, 120)},
-    **{arch: GPUTarget("hip", arch, 64) for arch in ("gfx90a", "gfx942")},
-}
-_POINTERS = {
-    torch.float64: "*fp64",
-    torch.float32: "*fp32",
-    torch.float16: "*fp16",
-    torch.bfloat16: "*bf16",
-    torch.int8: "*i8",
-    torch.int16: "*i16",
-    torch.int32: "*i32",
-    torch.int64: "*i64",
-    torch.uint8: "*u8",
-    torch.bool: "*i1",
-}
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--deep", action="store_true", help="many more examples, and the slow lowerings"
+    )
 
 
 @pytest.fixture
-def compile_everywhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., set[str]]:
-    """``compile_everywhere(call, targets=TARGETS)``: the names of the kernels that it compiled.
-
-    ``call`` runs operators on CPU tensors. Its launches are recorded instead of run (so what it
-    returns is not initialised), then compiled for each target with their device asserts on.
-    """
-
-    def compile_launches(
-        call: Callable[[], Any], targets: dict[str, GPUTarget] = TARGETS
-    ) -> set[str]:
-        launches: dict[Any, Any] = {}
-        with monkeypatch.context() as patch:
-            patch.setattr(kernels, "_interpreted", lambda kernel: _recorder(kernel, launches))
-            call()
-        assert launches, "the call launched no kernel"
-        for kernel, signature, constants, options in launches.values():
-            for name, target in targets.items():
-                source = ASTSource(kernel, dict(signature), dict(constants))
-                switches = {"debug": True, "sanitize_overflow": False, **options}
-                binary = triton.compile(source, target=target, options=switches)
-                machine_code = "cubin" if target.backend == "cuda" else "hsaco"
-                assert binary.asm[machine_code], f"{kernel.fn.__name__} on {name}"
-        return {kernel.fn.__name__ for kernel, *_ in launches.values()}
-
-    return compile_launches
+def examples(request):
+    """Examples per property: 10, or 200 in the deep profile."""
+    return 200 if request.config.getoption("--deep") else 10
 
 
-@contextmanager
-def _recorder(kernel: JITFunction, launches: dict[Any, Any]) -> Iterator[Any]:
-    class Recorder:
-        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-            return self.record
-
-        @staticmethod
-        def record(*args: Any, **options: Any) -> None:
-            bound = dict(zip(kernel.arg_names, args, strict=False))
-            settings = {k: v for k, v in options.items() if k not in kernel.arg_names}
-            bound |= {k: v for k, v in options.items() if k in kernel.arg_names}
-            constexprs = {p.name for p in kernel.params if p.is_constexpr}
-            constants = {k: v for k, v in bound.items() if k in constexprs}
-            signature = {k: "constexpr" if k in constants else _type(v) for k, v in bound.items()}
-            key = (kernel, *signature.items(), *constants.items(), *settings.items())
-            launches[key] = (kernel, signature, constants, settings)
-
-    yield Recorder()
+@pytest.fixture
+def deep(request):
+    """Skip the test outside the deep profile."""
+    if not request.config.getoption("--deep"):
+        pytest.skip("slow; runs with --deep")
 
 
-def _type(arg: object) -> str:
-    if isinstance(arg, torch.Tensor):
-        return _POINTERS[arg.dtype]
-    if isinstance(arg, bool):
-        return "i1"
-    if isinstance(arg, int):
-        return "i32" if -(2**31) <= arg < 2**31 else "i64"
-    assert isinstance(arg, float), f"no Triton type known for {arg!r}"
-    return "fp32"
+class FakeEntryPoint:
+    """An entry point that loads a module made on the spot, or raises."""
+
+    def __init__(self, name, module, distribution="tests", version="1.0"):
+        self.name = name
+        self.value = f"made_on_the_spot:{name}"
+        self.dist = types.SimpleNamespace(name=distribution, version=version)
+        self._module = module
+
+    def load(self):
+        if isinstance(self._module, Exception):
+            raise self._module
+        return self._module
+
+
+@pytest.fixture
+def make_plugin():
+    """Make an installed plugin from hook functions: `make_plugin("my-id", rewrite_graph=f)`."""
+
+    def make(plugin_id, *, distribution="tests", error=None, info=None, **hooks):
+        module = types.ModuleType(plugin_id.replace("-", "_"))
+        described = PluginInfo(summary=plugin_id, **(info or {}))
+        module.describe_plugin = hookimpl(lambda: described, specname="describe_plugin")
+        for name, function in hooks.items():
+            setattr(module, name, hookimpl(function, specname=name))
+        (plugin,) = load_plugins([FakeEntryPoint(plugin_id, error or module, distribution)])
+        return plugin
+
+    return make

@@ -25,15 +25,14 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction, _patch_lang
 from triton.runtime.jit import JITFunction
 
-from graftwork.plugins.torch_private import statically_known_true
+from .symbolic import Size, known
 
-Int = int | torch.SymInt
 Kernel = Any  # a function under @triton.jit; Triton ships no types
 
 _interpreting = threading.RLock()
 
 
-def launch(kernel: Kernel, grid: Sequence[Int], *args: Any, **options: Any) -> None:
+def launch(kernel: Kernel, grid: Sequence[Size], *args: Any, **options: Any) -> None:
     """Run or record ``kernel`` over ``grid`` (one to three sizes; each is raised to at least 1).
 
     ``args`` are the kernel's arguments in order; ``options`` are its ``tl.constexpr``
@@ -59,9 +58,9 @@ def launch(kernel: Kernel, grid: Sequence[Int], *args: Any, **options: Any) -> N
         raise RuntimeError(f"Triton kernels run on cuda or cpu tensors, not on {device}")
 
 
-def fits_int32(*sizes: Int) -> bool:
+def fits_int32(*sizes: Size) -> bool:
     """Whether every size is below 2^31 for all inputs the program takes."""
-    return all(statically_known_true(size < 2**31) for size in sizes)
+    return all(known(size < 2**31) for size in sizes)
 
 
 def is_traced(tensor: torch.Tensor) -> bool:
@@ -69,12 +68,12 @@ def is_traced(tensor: torch.Tensor) -> bool:
     return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
 
 
-def at_least_one(size: Int) -> Int:
+def at_least_one(size: Size) -> Size:
     """``max(1, size)``, symbolic where ``size`` is."""
     return max(1, size) if isinstance(size, int) else torch.sym_max(1, size)
 
 
-def cdiv(size: Int, block: int) -> Int:
+def cdiv(size: Size, block: int) -> Size:
     """``ceil(size / block)`` in integers, symbolic where ``size`` is."""
     return (size + block - 1) // block
 

@@ -16,8 +16,8 @@ import torch
 import triton
 import triton.language as tl
 
-from graftwork.plugins.toolkit.kernels import Int, cdiv, fits_int32, jit, launch
-from graftwork.plugins.torch_private import statically_known_true
+from graftwork.plugins.toolkit.kernels import cdiv, fits_int32, jit, launch
+from graftwork.plugins.toolkit.symbolic import Size, known
 
 from .grouping import Groups, group_rows
 from .landing import settle_row
@@ -33,7 +33,7 @@ def fold_groups(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor:
     Half types add in float32 and round once; a product rounds to the dtype at every step; a mean
     rounds its sum, then divides, and its count wraps in the dtype. Integers wrap.
     """
-    if not statically_known_true(problem.index.shape[2] == 1):
+    if not known(problem.index.shape[2] == 1):
         problem = _by_element(problem)
     base, src = problem.base, problem.src
     outer, count, rows, inner = problem.sizes
@@ -139,7 +139,7 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype.is_floating_point else torch.int32
 
 
-def _tile(inner: Int) -> tuple[int, int]:
+def _tile(inner: Size) -> tuple[int, int]:
     columns = min(256, triton.next_power_of_2(inner)) if isinstance(inner, int) else 128
     return max(1, 128 // columns), columns
 

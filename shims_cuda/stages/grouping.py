@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 import triton.language as tl
 
-from graftwork.plugins.toolkit.kernels import Int, cdiv, fits_int32, jit, launch
-from graftwork.plugins.torch_private import statically_known_true
+from graftwork.plugins.toolkit.kernels import cdiv, fits_int32, jit, launch
+from graftwork.plugins.toolkit.symbolic import Size, known
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Groups:
     end: torch.Tensor
 
 
-def group_rows(rows: torch.Tensor, count: Int) -> Groups:
+def group_rows(rows: torch.Tensor, count: Size) -> Groups:
     """Group the positions of `rows` (n,), whose values lie in 0..count; `count` means dropped."""
     size = rows.numel()
     device = rows.device
@@ -84,10 +84,10 @@ def group_rows(rows: torch.Tensor, count: Int) -> Groups:
     return Groups(rows, order, first, end)
 
 
-def _bits(count: Int, digit_bits: int) -> int:
+def _bits(count: Size, digit_bits: int) -> int:
     """Bits that hold the largest row number, `count` itself, in whole digits."""
     sizes = range(digit_bits, 64, digit_bits)
-    return next((bits for bits in sizes if statically_known_true(count < 2**bits)), 64)
+    return next((bits for bits in sizes if known(count < 2**bits)), 64)
 
 
 @jit

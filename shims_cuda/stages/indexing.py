@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
-from graftwork.plugins.toolkit.kernels import Int, is_traced
+from graftwork.plugins.toolkit.kernels import is_traced
+from graftwork.plugins.toolkit.symbolic import Size
 
 from . import mask as masks
 from .last_writer import last_writer, pick
@@ -85,7 +86,7 @@ def laid_out_as(like: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
     return out.copy_(result)
 
 
-def _line(given: Sequence[torch.Tensor], extents: Sequence[Int]) -> torch.Tensor:
+def _line(given: Sequence[torch.Tensor], extents: Sequence[Size]) -> torch.Tensor:
     """Row numbers from one index a dim, wrapped; -1 where one is out of range."""
     line = torch.zeros((), dtype=torch.int64, device=given[0].device)
     inside = torch.ones((), dtype=torch.bool, device=given[0].device)

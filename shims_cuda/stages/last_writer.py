@@ -11,8 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
-from graftwork.plugins.toolkit.kernels import Int, cdiv, fits_int32, jit, launch
-from graftwork.plugins.torch_private import statically_known_true
+from graftwork.plugins.toolkit.kernels import cdiv, fits_int32, jit, launch
+from graftwork.plugins.toolkit.symbolic import Size, known
 
 from .landing import block_positions, landing, unfold
 from .problem import Problem, bits
@@ -42,12 +42,12 @@ def last_writer(problem: Problem) -> torch.Tensor:
     return pick(problem, writer, count)
 
 
-def pick(problem: Problem, writer: torch.Tensor, count: Int) -> torch.Tensor:
+def pick(problem: Problem, writer: torch.Tensor, count: Size) -> torch.Tensor:
     """`src` at position `writer` (O or 1, M, I or 1) where that is in [0, count), else `base`."""
     dtype, problem = problem.base.dtype, bits(problem)
     outer, _, rows, inner = problem.sizes
     out = torch.empty(problem.base.shape, dtype=problem.base.dtype, device=problem.base.device)
-    shared = statically_known_true(writer.shape[0] == 1)
+    shared = known(writer.shape[0] == 1)
     operands = (writer, problem.src, problem.base, out, *problem.src.stride())
     sizes = (*problem.base.stride(), 0 if shared else writer.stride(0), count, rows, inner)
     if problem.moves_rows:

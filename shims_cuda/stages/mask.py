@@ -10,7 +10,8 @@ from __future__ import annotations
 import torch
 import triton.language as tl
 
-from graftwork.plugins.toolkit.kernels import Int, cdiv, fits_int32, jit, launch
+from graftwork.plugins.toolkit.kernels import cdiv, fits_int32, jit, launch
+from graftwork.plugins.toolkit.symbolic import Size
 
 BLOCK = 2048
 
@@ -41,7 +42,7 @@ def ranks(mask: torch.Tensor) -> torch.Tensor:
 
 
 def kept_values(
-    x: torch.Tensor, mask: torch.Tensor, offsets: torch.Tensor, count: Int
+    x: torch.Tensor, mask: torch.Tensor, offsets: torch.Tensor, count: Size
 ) -> torch.Tensor:
     """The `count` elements of `x` that `mask`, of its shape, keeps: (count,)."""
     kept, dtype = _flat(mask), x.dtype
@@ -64,12 +65,12 @@ def kept_values(
     return out.view(dtype)
 
 
-def kept_positions(mask: torch.Tensor, offsets: torch.Tensor, count: Int) -> torch.Tensor:
+def kept_positions(mask: torch.Tensor, offsets: torch.Tensor, count: Size) -> torch.Tensor:
     """Coordinates of the `count` kept elements, row-major: (count, mask.dim()), int64."""
     kept, dims = _flat(mask), mask.dim()
     out = torch.empty((count, dims), dtype=torch.int64, device=mask.device)
     grid = (cdiv(kept.numel(), BLOCK),)
-    later: Int = 1
+    later: Size = 1
     for d in reversed(range(dims)):
         launch(
             write_coordinate,

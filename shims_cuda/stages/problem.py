@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from graftwork.plugins.toolkit.kernels import Int, fits_int32, is_traced
-from graftwork.plugins.torch_private import statically_known_true
+from graftwork.plugins.toolkit.kernels import fits_int32, is_traced
+from graftwork.plugins.toolkit.symbolic import Size, known
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Problem:
     wraps: bool = False
 
     @property
-    def sizes(self) -> tuple[Int, Int, Int, Int]:
+    def sizes(self) -> tuple[Size, Size, Size, Size]:
         """O, N, M, I."""
         outer, rows, inner = self.base.shape
         return outer, self.index.shape[1], rows, inner
@@ -39,16 +39,14 @@ class Problem:
     @property
     def moves_rows(self) -> bool:
         """Whether one index value moves `I > 1` elements."""
-        return statically_known_true(self.index.shape[2] == 1) and not statically_known_true(
-            self.base.shape[2] == 1
-        )
+        return known(self.index.shape[2] == 1) and not known(self.base.shape[2] == 1)
 
     @property
-    def index_strides(self) -> tuple[Int, Int, Int]:
+    def index_strides(self) -> tuple[Size, Size, Size]:
         """The index's strides over `o`, `k`, `i`; 0 where it has one entry for all."""
         outer, step, inner = self.index.stride()
-        shared_outer = statically_known_true(self.index.shape[0] == 1)
-        shared_inner = statically_known_true(self.index.shape[2] == 1)
+        shared_outer = known(self.index.shape[0] == 1)
+        shared_inner = known(self.index.shape[2] == 1)
         return 0 if shared_outer else outer, step, 0 if shared_inner else inner
 
     @property
@@ -75,7 +73,7 @@ def solve(
         return solve(base.view(1), 0, index.reshape(1), src.reshape(-1), kernel).view(())
     if index.dim() == 0:  # ATen takes a 0-d index for a 1-d tensor
         index, src = index.view(1), src.view(1) if src.dim() == 0 else src
-    if statically_known_true(index.numel() == 0):
+    if known(index.numel() == 0):
         return base.clone(memory_format=torch.contiguous_format)
     dim = dim % base.dim()
     for d in range(base.dim()):
@@ -98,7 +96,7 @@ def three_dims(base: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Ten
     outer, inner = math.prod(base.shape[:dim]), math.prod(base.shape[dim + 1 :])
     count, rows = index.shape[dim], base.shape[dim]
     trailing = range(dim + 1, base.dim())
-    width: Int = inner
+    width: Size = inner
     if trailing and all(_is_constant(index, d) for d in trailing):
         for d in reversed(trailing):
             index = index.select(d, 0)
@@ -131,16 +129,16 @@ def check_range(index: torch.Tensor, base: torch.Tensor, dim: int, error: type[E
             )
 
 
-def same(a: Int, b: Int) -> bool:
+def same(a: Size, b: Size) -> bool:
     """Whether two sizes are equal for every input the program takes."""
-    return statically_known_true(a == b)
+    return known(a == b)
 
 
 def _is_constant(index: torch.Tensor, d: int) -> bool:
     return same(index.stride(d), 0) or same(index.shape[d], 1)
 
 
-def _span(tensor: torch.Tensor) -> Int:
+def _span(tensor: torch.Tensor) -> Size:
     """One more than the largest offset of an element."""
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     return sum(((size - 1) * stride for size, stride in steps), start=1)

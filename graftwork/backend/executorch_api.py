@@ -1,0 +1,129 @@
+"""Everything that touches ExecuTorch's Python packages (checked on 1.5.1).
+
+Imported late: ExecuTorch takes seconds to import, and a machine that only rewrites programs or
+uses AOTInductor needs none of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch.export import ExportedProgram
+
+from graftwork.plugins.errors import InputError, NotLowerableError
+
+
+def lower_to_xnnpack(programs: Mapping[str, ExportedProgram]) -> Any:
+    """An edge program manager with XNNPACK delegates; non-core operators are left for the audit.
+
+    Raises:
+        NotLowerableError: ExecuTorch itself refused the program.
+    """
+    exir = _exir()
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+    return _guarded(
+        "lowering to the edge dialect",
+        lambda: exir.to_edge_transform_and_lower(
+            dict(programs),
+            partitioner=[XnnpackPartitioner()],
+            compile_config=exir.EdgeCompileConfig(_check_ir_validity=False),
+        ),
+    )
+
+
+def serialize(edge: Any, named_data: Mapping[str, bytes]) -> bytes:
+    """The .pte bytes of an edge program manager, with named data embedded beside the program."""
+    for name, data in named_data.items():
+        edge._named_data_store.add_named_data(name, data)
+    return bytes(_guarded("memory planning and emission", lambda: edge.to_executorch().buffer))
+
+
+def out_variant_name(target: Any) -> str | None:
+    """The registry name of an edge operator's out variant, such as `aten::add.out`.
+
+    None for what needs no kernel (delegate calls, symbolic arithmetic); empty where the operator
+    has no out variant.
+    """
+    from executorch.exir.dialects.edge._ops import EdgeOpOverload
+
+    if not isinstance(target, EdgeOpOverload):
+        return None
+    try:
+        schema = target.to_out_variant()._schema
+    except RuntimeError:
+        return ""
+    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else str(schema.name)
+
+
+@functools.cache
+def portable_kernels() -> frozenset[str]:
+    """Names of the kernels that executorch's own Python runtime registers."""
+    return frozenset(_runtime().operator_registry.operator_names)
+
+
+def run_method(path: Path, method: str, inputs: tuple[Any, ...]) -> list[Any]:
+    """Load a .pte in executorch's Python runtime and run one method on flat inputs.
+
+    Raises:
+        InputError: the file or the method cannot be loaded.
+    """
+    try:
+        program = _runtime().load_program(str(path))
+        loaded = program.load_method(method)
+    except (RuntimeError, OSError) as error:
+        raise InputError(f"{path}: method '{method}' cannot be loaded: {error}") from error
+    if loaded is None:
+        raise InputError(f"{path} has no method '{method}'; it has {program.method_names}")
+    return list(loaded.execute(inputs))
+
+
+def read_pte(path: Path) -> Any:
+    """The deserialized .pte: its `program` and its `named_data`.
+
+    Raises:
+        InputError: the file is no readable .pte.
+    """
+    _exir()
+    from executorch.exir._serialize._program import deserialize_pte_binary
+
+    try:
+        return deserialize_pte_binary(path.read_bytes())
+    except Exception as error:
+        raise InputError(f"{path} is not a readable ExecuTorch program: {error}") from error
+
+
+def _runtime() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from executorch.runtime import Runtime
+    return Runtime.get()
+
+
+def _exir() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            from executorch import exir
+        except ImportError as error:
+            raise InputError(
+                f"ExecuTorch cannot be imported ({error}); pip install executorch==1.5.1"
+            ) from error
+    return exir
+
+
+def _guarded(stage: str, work: Any) -> Any:
+    """Run ExecuTorch's part; whatever it raises becomes one error that names the stage."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return work()
+        except Exception as error:
+            message = str(error).strip().splitlines() or [type(error).__name__]
+            raise NotLowerableError(
+                f"ExecuTorch refused the program in {stage}: {type(error).__name__}: {message[0]}"
+            ) from error

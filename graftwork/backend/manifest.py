@@ -1,0 +1,53 @@
+"""The record of how an artifact was made, which travels inside it.
+
+JSON without times or paths, so that equal requests give equal bytes.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from typing import Any
+
+import torch
+
+from graftwork import __version__
+from graftwork.plugins import LoweringContext, RewriteLog, Selection
+
+ENTRY_NAME = "graftwork.json"
+FORMAT = 1
+
+
+def make_manifest(
+    selection: Selection, context: LoweringContext, logs: dict[str, RewriteLog]
+) -> str:
+    """Write the manifest: target, releases, every enabled plugin with options and count."""
+    plugins = [
+        {
+            "id": choice.plugin.id,
+            "version": choice.plugin.version,
+            "distribution": choice.plugin.distribution,
+            "text": choice.text,
+            "fired": sum(log.fired(choice.plugin.id) for log in logs.values()),
+        }
+        for choice in selection.enabled
+    ]
+    record: dict[str, Any] = {
+        "format": FORMAT,
+        "graftwork": __version__,
+        "target": context.target,
+        "device": context.device,
+        "archs": list(context.archs),
+        "torch": torch.__version__,
+        "executorch": _version("executorch"),
+        "methods": sorted(logs),
+        "plugins": plugins,
+    }
+    return json.dumps(record, sort_keys=True)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,44 @@
+"""`graftwork inspect`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from graftwork.inspecting import inspect_artifact
+
+from .progress import progress
+
+
+def run_inspect(file: Path, *, as_json: bool) -> None:
+    """Print what the artifact holds and what made it."""
+    with progress(silent=as_json) as announce:
+        announce(f"read {file}")
+        record = inspect_artifact(file)
+    if as_json:
+        print(json.dumps(record, indent=2))
+        return
+    console = Console()
+    made = record["made_by"]
+    facts = Table(show_header=False, title=str(file))
+    for key in ("kind", "methods", "delegates", "operators"):
+        if record[key]:
+            value = record[key]
+            facts.add_row(key, ", ".join(value) if isinstance(value, list) else str(value))
+    if made is None:
+        facts.add_row("made by", "not by graftwork: it carries no plugin set")
+    else:
+        for key in ("graftwork", "target", "torch", "executorch", "archs"):
+            value = made.get(key)
+            facts.add_row(key, ", ".join(value) if isinstance(value, list) else str(value))
+    console.print(facts)
+    if made is not None:
+        table = Table("plugin", "version", "distribution", "fired")
+        for plugin in made["plugins"]:
+            table.add_row(
+                plugin["text"], plugin["version"], plugin["distribution"], str(plugin["fired"])
+            )
+        console.print(table)

@@ -1,0 +1,107 @@
+"""`graftwork lower` and `graftwork explain`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from graftwork.html_report import write_html_report
+from graftwork.lowering import explain, lower
+from graftwork.plugins.errors import OptionError
+from graftwork.plugins.options import split_plugin_list
+
+from .models import load_model
+from .progress import progress
+from .tables import print_events, print_outputs, print_plugins
+
+
+def run_lower(
+    model: str,
+    output: Path,
+    *,
+    target: str,
+    enable: Sequence[str],
+    disable: Sequence[str],
+    option: Sequence[str],
+    name: str,
+    arch: str,
+    verify: bool,
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    """Lower, then print what fired, the artifact and the differences from eager."""
+    with progress(silent=as_json) as announce:
+        announce("import")
+        loaded = load_model(model)
+        lowered = lower(
+            loaded.model,
+            loaded.inputs,
+            kwargs=loaded.kwargs,
+            dynamic_shapes=loaded.dynamic_shapes,
+            target=target,
+            directory=output,
+            name=name or None,
+            archs=split_plugin_list(arch),
+            verify=verify,
+            explain_disabled=True,
+            on_stage=announce,
+            **chosen(enable, disable, option),
+        )
+    report = lowered.report
+    if html is not None:
+        write_html_report(report, html)
+    if as_json:
+        print(json.dumps(report.to_json(), indent=2))
+        return
+    console = Console()
+    print_plugins(console, report)
+    print_outputs(console, report)
+    console.print(f"artifact: {report.artifact}", highlight=False, soft_wrap=True)
+
+
+def run_explain(
+    model: str,
+    *,
+    target: str,
+    enable: Sequence[str],
+    disable: Sequence[str],
+    option: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Export and rewrite only; print every candidate."""
+    with progress(silent=as_json) as announce:
+        announce("import")
+        loaded = load_model(model)
+        report = explain(
+            loaded.model,
+            loaded.inputs,
+            kwargs=loaded.kwargs,
+            dynamic_shapes=loaded.dynamic_shapes,
+            target=target,
+            on_stage=announce,
+            **chosen(enable, disable, option),
+        )
+    if as_json:
+        print(json.dumps(report.to_json(), indent=2))
+        return
+    print_events(Console(), report)
+
+
+def chosen(enable: Sequence[str], disable: Sequence[str], option: Sequence[str]) -> dict[str, Any]:
+    """The selection's keyword arguments from the command line's texts."""
+    options: dict[str, dict[str, str]] = {}
+    for text in option:
+        path, equals, value = text.partition("=")
+        name, dot, key = path.partition(".")
+        if not equals or not dot or not name or not key:
+            raise OptionError(f"'{text}' is not ID.KEY=VALUE")
+        options.setdefault(name, {})[key] = value
+    return {
+        "enable": [item for text in enable for item in split_plugin_list(text)],
+        "disable": [item for text in disable for item in split_plugin_list(text)],
+        "options": options,
+    }

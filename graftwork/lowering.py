@@ -1,0 +1,386 @@
+"""`graftwork.lower`: export, rewrite by the enabled plugins, build, compare with eager, write."""
+
+from __future__ import annotations
+
+import copy
+import re
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from graftwork.backend.manifest import make_manifest
+from graftwork.backend.request import BuildRequest, Target
+from graftwork.backend.staging import publish, staging_directory
+from graftwork.backend.targets import find_target
+from graftwork.plugins import (
+    LoweringContext,
+    RewriteLog,
+    Selection,
+    Tolerance,
+    rewrite_program,
+    select_plugins,
+)
+from graftwork.plugins.checking import select_plugin_alone
+from graftwork.plugins.comparing import compare
+from graftwork.plugins.errors import GraftworkError, InputError, VerificationError
+from graftwork.plugins.exportable_checks import exportable_checks
+from graftwork.plugins.reference import run_eager
+from graftwork.report import LoweringReport, OutputReport, report_plugins
+
+# torch.export, Inductor and ExecuTorch keep state of their own per process: one at a time.
+_COMPILERS = threading.RLock()
+
+# What a compiled program may differ from eager: sums in another order, fused multiply-adds.
+_TOLERANCES = {
+    torch.float64: Tolerance(relative=1e-9, absolute=1e-9, strides=False),
+    torch.float32: Tolerance(relative=1e-3, absolute=1e-4, strides=False),
+    torch.float16: Tolerance(relative=2e-2, absolute=1e-2, strides=False),
+    torch.bfloat16: Tolerance(relative=5e-2, absolute=5e-2, strides=False),
+}
+_EXACT = Tolerance(strides=False)
+
+Model = torch.nn.Module | ExportedProgram
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A finished lowering: the artifact's path and the report; call it to run the artifact."""
+
+    artifact: Path
+    report: LoweringReport
+    selection: Selection = field(repr=False)
+    _target: Target = field(repr=False)
+
+    def __call__(self, *inputs: Any, method: str = "forward") -> list[Any]:
+        """Run one method on the inputs (any pytree); gives the flat outputs."""
+        return self._target.run(self.artifact, method, tuple(pytree.tree_leaves(inputs)))
+
+
+def lower(
+    model: Model | Mapping[str, ExportedProgram],
+    inputs: tuple[Any, ...] = (),
+    *,
+    target: str = "cpu",
+    directory: str | Path = ".",
+    name: str | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    enable: Sequence[str] = (),
+    disable: Sequence[str] = (),
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    verify: bool = True,
+    archs: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
+    application_limit: int | None = None,
+    explain_disabled: bool = False,
+    on_stage: Callable[[str], None] = lambda stage: None,
+) -> Lowered:
+    """Lower a model through the enabled plugins and prove that it equals eager.
+
+    Args:
+        model: a module, an exported program, or exported programs by method name.
+        inputs: positional example inputs; an exported program's own are used where none are given.
+        target: `cpu`, `aoti` or `cuda`.
+        directory: where the artifact goes; made where it does not exist.
+        name: the artifact's file name without suffix; by default the module's class in snake case.
+        kwargs: keyword example inputs.
+        dynamic_shapes: as `torch.export.export` takes it.
+        enable, disable, options: see `graftwork.plugins.select_plugins`.
+        verify: run the artifact on the example inputs and compare every output with eager.
+        archs: CUDA architectures (`sm_90`) for target `cuda`.
+        settings: the target's own settings.
+        application_limit: stop rewriting after this many applications.
+        explain_disabled: also report what each disabled plugin would have rewritten, and keep
+            the readable programs before and after.
+        on_stage: called with the name of each stage as it begins.
+
+    Raises:
+        GraftworkError: one of its kinds, each naming the thing and the way out. Nothing is
+            written then.
+    """
+    selection = select_plugins(enable, disable, options)
+    backend = find_target(target)
+    methods = model if isinstance(model, Mapping) else {"forward": model}
+    given = dict(settings or {})
+    backend.check(tuple(archs), given, len(methods))
+    context = LoweringContext(
+        target=target,
+        device=backend.device(given),
+        archs=tuple(archs),
+        sample_inputs=tuple(inputs),
+        sample_kwargs=dict(kwargs or {}),
+        application_limit=application_limit,
+    )
+    report = LoweringReport(target)
+    stages = _Stages(report, on_stage)
+
+    with stages("export"):
+        examples: dict[str, _Example] = {}
+        for method, part in methods.items():
+            examples[method] = _export(part, context, selection, dynamic_shapes, verify)
+    with stages("rewrite"):
+        programs, logs = {}, {}
+        for method, example in examples.items():
+            programs[method], logs[method] = rewrite_program(example.program, selection, context)
+        dry_runs: dict[str, list[RewriteLog]] = {}
+        if explain_disabled:
+            dry_runs = _try_disabled(examples, selection, context)
+            for method, program in programs.items():
+                report.before[method] = _readable(examples[method].program)
+                report.after[method] = _readable(program)
+        report.plugins = report_plugins(selection, logs, dry_runs)
+    with staging_directory(Path(directory)) as stage:
+        request = BuildRequest(
+            programs=programs,
+            name=_file_name(name or next(iter(examples.values())).name),
+            directory=stage,
+            context=context,
+            selection=selection,
+            manifest=make_manifest(selection, context, logs),
+            settings=given,
+        )
+        with stages("lower"), _COMPILERS:
+            files = backend.build(request)
+        with stages("verify"):
+            _verify(backend, files[0], examples, report, verify)
+        report.files = publish(files, Path(directory))
+    report.artifact = report.files[0]
+    return Lowered(report.artifact, report, selection, backend)
+
+
+def explain(
+    model: Model,
+    inputs: tuple[Any, ...] = (),
+    *,
+    target: str = "cpu",
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    enable: Sequence[str] = (),
+    disable: Sequence[str] = (),
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    on_stage: Callable[[str], None] = lambda stage: None,
+) -> LoweringReport:
+    """Dry run: export and rewrite, report every candidate, write nothing.
+
+    Takes the arguments of `lower`; disabled plugins are tried too.
+    """
+    selection = select_plugins(enable, disable, options)
+    context = LoweringContext(
+        target=target,
+        device=find_target(target).device({}),
+        sample_inputs=tuple(inputs),
+        sample_kwargs=dict(kwargs or {}),
+    )
+    report = LoweringReport(target, unverified="a dry run")
+    stages = _Stages(report, on_stage)
+    with stages("export"):
+        example = _export(model, context, selection, dynamic_shapes, verify=False)
+    with stages("rewrite"):
+        _, log = rewrite_program(example.program, selection, context)
+        dry_runs = _try_disabled({"forward": example}, selection, context)
+        report.plugins = report_plugins(selection, {"forward": log}, dry_runs)
+    return report
+
+
+def rewrite(
+    program: ExportedProgram,
+    *,
+    target: str = "cpu",
+    enable: Sequence[str] = (),
+    disable: Sequence[str] = (),
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> ExportedProgram:
+    """Rewrite a program of your own script, before its `to_edge_transform_and_lower`.
+
+    Gives a new program; the one given is left as it was.
+    """
+    return rewrite_with_log(
+        program, target=target, enable=enable, disable=disable, options=options
+    )[0]
+
+
+def rewrite_with_log(
+    program: ExportedProgram,
+    *,
+    target: str = "cpu",
+    enable: Sequence[str] = (),
+    disable: Sequence[str] = (),
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> tuple[ExportedProgram, RewriteLog]:
+    """As `rewrite`, with the log of what fired where and what declined why."""
+    selection = select_plugins(enable, disable, options)
+    device = find_target(target).device({})
+    return rewrite_program(program, selection, LoweringContext(target=target, device=device))
+
+
+def _try_disabled(
+    examples: Mapping[str, _Example], selection: Selection, context: LoweringContext
+) -> dict[str, list[RewriteLog]]:
+    """What each disabled plugin would do alone, on copies of the programs."""
+    logs: dict[str, list[RewriteLog]] = {}
+    for choice in selection.choices:
+        plugin = choice.plugin
+        if choice.enabled or plugin.broken or not plugin.serves(context.target):
+            continue
+        alone = select_plugin_alone(plugin)
+        logs[plugin.id] = [
+            rewrite_program(example.program, alone, context)[1] for example in examples.values()
+        ]
+    return logs
+
+
+@dataclass(frozen=True)
+class _Example:
+    """One method: its program, its flat example inputs, what eager gives for them."""
+
+    name: str
+    program: ExportedProgram
+    inputs: tuple[Any, ...]
+    expected: list[Any] | None
+    references: list[str]
+
+
+def _export(
+    model: Model, context: LoweringContext, selection: Selection, dynamic_shapes: Any, verify: bool
+) -> _Example:
+    args, kwargs = context.sample_inputs, dict(context.sample_kwargs)
+    if isinstance(model, ExportedProgram):
+        if not args and not kwargs and model.example_inputs is not None:
+            args, kwargs = model.example_inputs
+        eager: Callable[..., Any] = model.module()
+        name = "program"
+    elif isinstance(model, torch.nn.Module):
+        # A copy, so that buffers the model writes are as they were for the export.
+        eager = copy.deepcopy(model)
+        name = type(model).__name__
+    else:
+        raise InputError(f"a {type(model).__name__} cannot be lowered; give a torch.nn.Module")
+    expected: list[Any] | None = None
+    references: list[str] = []
+    if verify or isinstance(model, torch.nn.Module):
+        outputs, references = _reference(eager, args, kwargs, selection, name)
+        expected = list(pytree.tree_leaves(outputs))
+    if isinstance(model, ExportedProgram):
+        program = model
+    else:
+        program = _export_module(model, args, kwargs, dynamic_shapes, name)
+    return _Example(name, program, tuple(pytree.tree_leaves((args, kwargs))), expected, references)
+
+
+def _reference(
+    eager: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    selection: Selection,
+    name: str,
+) -> tuple[Any, list[str]]:
+    args, kwargs = copy.deepcopy((args, kwargs))
+    try:
+        sound = [choice.plugin for choice in selection.choices if not choice.plugin.broken]
+        return run_eager(eager, args, sound, kwargs)
+    except GraftworkError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{name} does not run in eager mode on the inputs given: "
+            f"{type(error).__name__}: {_first_line(error)}"
+        ) from error
+
+
+def _export_module(
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic_shapes: Any,
+    name: str,
+) -> ExportedProgram:
+    with _COMPILERS, warnings.catch_warnings(), torch.no_grad(), exportable_checks():
+        warnings.simplefilter("ignore")
+        try:
+            return torch.export.export(
+                model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
+            )
+        except Exception as error:
+            raise InputError(
+                f"torch.export refused {name}: {type(error).__name__}: {_first_line(error)}"
+            ) from error
+
+
+def _verify(
+    backend: Target,
+    artifact: Path,
+    examples: Mapping[str, _Example],
+    report: LoweringReport,
+    wanted: bool,
+) -> None:
+    report.references = sorted({op for ex in examples.values() for op in ex.references})
+    report.unverified = backend.why_not_runnable() if wanted else "not asked for"
+    if report.unverified:
+        return
+    wrong = []
+    for method, example in examples.items():
+        outputs = backend.run(artifact, method, copy.deepcopy(example.inputs))
+        assert example.expected is not None
+        if len(outputs) != len(example.expected):
+            raise VerificationError(
+                f"method {method} returns {len(outputs)} outputs, eager {len(example.expected)}"
+            )
+        for index, (ours, eager) in enumerate(zip(outputs, example.expected, strict=True)):
+            tolerance = _TOLERANCES.get(getattr(eager, "dtype", None), _EXACT)  # type: ignore[arg-type]
+            found = compare(ours, eager, tolerance)
+            report.outputs.append(
+                OutputReport(
+                    method,
+                    index,
+                    str(getattr(eager, "dtype", type(eager).__name__)).removeprefix("torch."),
+                    tuple(getattr(eager, "shape", ())),
+                    found.max_abs_diff,
+                    not found.why,
+                )
+            )
+            if found.why:
+                wrong.append(f"{method} output {index}: {found.why}")
+    if wrong:
+        raise VerificationError(
+            "the lowered program differs from eager, nothing was written: " + "; ".join(wrong)
+        )
+
+
+class _Stages:
+    """Times the stages of a lowering and announces each."""
+
+    def __init__(self, report: LoweringReport, announce: Callable[[str], None]) -> None:
+        self._report = report
+        self._announce = announce
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        self._announce(stage)
+        start = time.perf_counter()
+        yield
+        self._report.stages[stage] = time.perf_counter() - start
+
+
+def _readable(program: ExportedProgram) -> str:
+    return str(program.graph_module.print_readable(print_output=False))
+
+
+def _file_name(name: str) -> str:
+    """A class name in snake case; anything that is no plain file name is refused."""
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+    if not re.fullmatch(r"[a-z0-9_][a-z0-9_.-]*", snake):
+        raise InputError(f"'{name}' is no file name; use letters, digits, '_', '-' and '.'")
+    return snake
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), "")

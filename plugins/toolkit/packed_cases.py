@@ -1,0 +1,145 @@
+"""Examples of `varlen_attn` for the properties of every plugin that implements it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from torch.nn.attention.varlen import AuxRequest, varlen_attn
+
+from graftwork.plugins.properties import Case
+
+from .packed import VARLEN_ATTN, bind, reference
+
+_PARAMETERS = inspect.signature(varlen_attn).parameters
+_GROUPED: dict[str, Any] = {"enable_gqa": True} if "enable_gqa" in _PARAMETERS else {}
+WINDOWS = ((-1, -1), (-1, 0), (0, 0), (2, 0), (2, 2), (-1, 3), (3, -1), (40, 1))
+
+
+def takes(name: str) -> bool:
+    """Whether this torch's `varlen_attn` has the argument."""
+    return name in _PARAMETERS
+
+
+def attend_packed(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    cu_seq_q: torch.Tensor,
+    cu_seq_k: torch.Tensor,
+    seqused_k: torch.Tensor | None = None,
+    block_table: torch.Tensor | None = None,
+    *,
+    max_q: int | None = None,
+    max_k: int | None = None,
+    window: tuple[int, int] = (-1, -1),
+    scale: float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The program: attention, its heads flattened, and the log-sum-exp.
+
+    Without `max_q` and `max_k` the token counts, which are sizes, stand in for them.
+    """
+    optional = {"seqused_k": seqused_k, "block_table": block_table}
+    given: dict[str, Any] = {name: t for name, t in optional.items() if t is not None}
+    out, lse = varlen_attn(
+        query,
+        key,
+        value,
+        cu_seq_q,
+        cu_seq_k,
+        query.shape[0] if max_q is None else max_q,
+        key.shape[0] if max_k is None else max_k,
+        return_aux=AuxRequest(lse=True),
+        scale=scale,
+        window_size=window,
+        **_GROUPED,
+        **given,
+    )
+    return out.flatten(1), lse
+
+
+def attend_packed_reference(
+    *inputs: torch.Tensor,
+    max_q: int | None = None,
+    max_k: int | None = None,
+    window: tuple[int, int] = (-1, -1),
+    scale: float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`attend_packed`, sequence by sequence in float64."""
+    query, key, value, cu_seq_q, cu_seq_k, *optional = inputs
+    arguments = dict(zip(("seqused_k", "block_table"), optional, strict=False))
+    max_q = query.shape[0] if max_q is None else max_q
+    max_k = key.shape[0] if max_k is None else max_k
+    call = bind(
+        VARLEN_ATTN,
+        (query, key, value, cu_seq_q, cu_seq_k, max_q, max_k),
+        {"scale": scale, "window_size": window, **arguments},
+    )
+    out, lse, _ = reference(call)
+    return out.flatten(1), lse
+
+
+@st.composite
+def packed_cases(
+    draw: st.DrawFn,
+    dtypes: Sequence[torch.dtype],
+    *,
+    lengths: Sequence[int] = (0, 1, 2, 5, 9),
+    head_sizes: Sequence[int] = (1, 5, 16),
+    special: bool = False,
+    dynamic: bool = False,
+) -> Case:
+    """Ragged batches in buffers with NaN padding; every window, grouped heads, any scale.
+
+    With `special`, NaN and infinities stand inside the sequences too. With `dynamic`, token and
+    sequence counts are symbolic and a second batch goes through the same program. A two-sided
+    window comes with max_q <= max_k + 1, where flash attention 2 and 3 agree.
+    """
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    dtype = draw(st.sampled_from(dtypes))
+    kv_heads, groups = draw(st.sampled_from([(1, 1), (2, 1), (1, 3), (2, 2)]))
+    size = draw(st.sampled_from(head_sizes))
+    many = st.lists(
+        st.tuples(st.sampled_from(lengths), st.sampled_from(lengths)), min_size=1, max_size=4
+    )
+
+    def batch(pairs: list[tuple[int, int]]) -> tuple[torch.Tensor, ...]:
+        cu_q, tokens_q = _offsets([q for q, _ in pairs], draw(st.integers(0, 2)))
+        cu_k, tokens_k = _offsets([k for _, k in pairs], draw(st.integers(0, 2)))
+        shapes = (tokens_q, kv_heads * groups), (tokens_k, kv_heads), (tokens_k, kv_heads)
+        packed = [torch.randn(*shape, size, generator=generator).to(dtype) for shape in shapes]
+        for tensor, cu in zip(packed, (cu_q, cu_k, cu_k), strict=True):
+            if special and tensor.numel():
+                tensor.view(-1)[int(torch.randint(tensor.numel(), (), generator=generator))] = (
+                    draw(st.sampled_from([math.nan, math.inf, -math.inf]))
+                )
+            tensor[: int(cu[0])] = math.nan
+            tensor[int(cu[-1]) :] = math.nan
+        return *packed, cu_q, cu_k
+
+    first = batch(draw(many))
+    more = (batch(draw(many)),) if dynamic else ()
+    longest = max(lengths)
+    settings = {
+        "window": draw(st.sampled_from(WINDOWS)),
+        "scale": draw(st.sampled_from([None, 0.3, -0.2])),
+        "max_q": longest,
+        "max_k": longest + draw(st.sampled_from([0, 7])),
+    }
+    shapes: Any = None
+    if dynamic:
+        names = ("queries", "keys", "offsets")
+        queries, keys, offsets = ({0: torch.export.Dim(name, max=4096)} for name in names)
+        # The program is exported as one that takes all its tensors as `*inputs`.
+        shapes = ((queries, keys, keys, offsets, offsets),)
+    return Case(attend_packed, first, settings, dynamic_shapes=shapes, more_inputs=more)
+
+
+def _offsets(lengths: Sequence[int], padding: int) -> tuple[torch.Tensor, int]:
+    """Offsets of packed sequences with `padding` tokens before, and at least 2 in all with it."""
+    ends = torch.tensor([padding, *lengths]).cumsum(0)
+    return ends.to(torch.int32), int(ends[-1]) + padding + 2

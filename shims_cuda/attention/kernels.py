@@ -1,0 +1,367 @@
+"""The Triton kernels of attention: a plan over packed sequences, the forward sweep, split keys.
+
+Notation: i a query row of a sequence, j a key of it, `shift` what lines the two up (row i stands
+at key position i + shift). Scores are kept times log2(e), so that exp2 is all that is needed.
+A tile of keys is swept unmasked where every row sees all of it, and masked elsewhere; loads past
+the end of a sequence are masked too, since what lies there belongs to another sequence and
+0 * NaN is NaN.
+"""
+
+import triton
+import triton.language as tl
+
+UNBOUNDED = tl.constexpr(1 << 29)
+
+
+@triton.jit
+def sequence_bounds(cu, index, tokens):
+    """Begin and end of slot `index` of `cu`, inside [0, tokens] whatever `cu` holds."""
+    begin = tl.load(cu + index).to(tl.int32)
+    end = tl.load(cu + index + 1).to(tl.int32)
+    begin = tl.minimum(tl.maximum(begin, 0), tokens)
+    return begin, tl.minimum(tl.maximum(end, begin), tokens)
+
+
+@triton.jit
+def slot_bounds(cu, slot, sequences, tokens):
+    """Begin and end of the query tokens of `slot`: slot 0 is what lies before the first
+    sequence, slot n the n-th one, and slot sequences + 1 what lies past the last."""
+    begin = tl.load(cu + slot - 1, mask=(slot > 0) & (slot <= sequences + 1), other=0)
+    end = tl.load(cu + slot, mask=slot <= sequences, other=2147483647)
+    begin = tl.minimum(tl.maximum(begin.to(tl.int32), 0), tokens)
+    end = tl.minimum(end, 2147483647).to(tl.int32)
+    return begin, tl.minimum(tl.maximum(end, begin), tokens)
+
+
+@triton.jit
+def plan_kernel(
+    cu_q, plan, sequences, tokens, BLOCK_M: tl.constexpr, SLOTS: tl.constexpr, WIDE: tl.constexpr
+):
+    """Deal the query tiles of all sequences out, the longest sequence first.
+
+    plan[s] for s in [0, sequences + 2) is the first tile of slot s, plan[sequences + 2] the
+    number of tiles, and plan[sequences + 3 + t] the slot of tile t. Each program places SLOTS
+    slots by counting the tiles of all longer ones.
+    """
+    slot = tl.program_id(0) * SLOTS + tl.arange(0, SLOTS)
+    slots = sequences + 2
+    begin, end = slot_bounds(cu_q, slot, sequences, tokens)
+    tiles = tl.where(slot < slots, tl.cdiv(end - begin, BLOCK_M), 0)
+    weight = tl.where((slot > 0) & (slot <= sequences), tiles, 0)
+    first = tl.zeros([SLOTS], tl.int32)
+    total = 0
+    for start in range(0, slots, SLOTS):
+        other = start + tl.arange(0, SLOTS)
+        other_begin, other_end = slot_bounds(cu_q, other, sequences, tokens)
+        other_tiles = tl.where(other < slots, tl.cdiv(other_end - other_begin, BLOCK_M), 0)
+        other_weight = tl.where((other > 0) & (other <= sequences), other_tiles, 0)
+        earlier = (other_weight[None, :] > weight[:, None]) | (
+            (other_weight[None, :] == weight[:, None]) & (other[None, :] < slot[:, None])
+        )
+        first += tl.sum(tl.where(earlier, other_tiles[None, :], 0), 1)
+        total += tl.sum(other_tiles, 0)
+    tl.store(plan + slot, first, mask=slot < slots)
+    if tl.program_id(0) == 0:
+        tl.store(plan + slots, total)
+    owner = plan + slots + 1
+    for start in range(0, tl.max(tiles, 0), WIDE):
+        tile = start + tl.arange(0, WIDE)
+        inside = tile[None, :] < tiles[:, None]
+        value = tl.broadcast_to(slot[:, None], [SLOTS, WIDE])
+        tl.store(owner + first[:, None] + tile[None, :], value, mask=inside)
+
+
+@triton.jit
+def window_of(left, right, max_k, FLASH2: tl.constexpr):
+    """The bounds of a window as numbers, UNBOUNDED for none; see `flash2_window`."""
+    if FLASH2:
+        left = tl.where(left >= max_k, -1, left)
+        right = tl.where(right >= max_k, -1, right)
+        new_left = tl.where((left < 0) & (right >= 0), max_k, left)
+        right = tl.where((right < 0) & (left >= 0), max_k, right)
+        left = new_left
+    left = tl.where(left < 0, UNBOUNDED, tl.minimum(left, UNBOUNDED))
+    right = tl.where(right < 0, UNBOUNDED, tl.minimum(right, UNBOUNDED))
+    return left, right
+
+
+@triton.jit
+def key_rows(
+    base,
+    table,
+    start,
+    offset,
+    keys,
+    stride_token,
+    stride_page,
+    PAGE: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """Addresses of the keys start + offset: (rows,) pointers to their first element.
+
+    Packed keys lie one after the other from `base`; paged ones in pages of PAGE tokens, found
+    through `table`.
+    """
+    if PAGE == 0:
+        return base + tl.cast(start, tl.int64) * stride_token + offset * stride_token
+    else:
+        token = start + offset
+        if MASKED:
+            page = tl.load(table + token // PAGE, mask=token < keys, other=0)
+        else:
+            page = tl.load(table + token // PAGE)
+        return base + page.to(tl.int64) * stride_page + (token % PAGE) * stride_token
+
+
+@triton.jit
+def sweep(
+    acc, norm, best, q, k_base, v_base, mask_base, table,
+    lo, hi, keys, row, left, right, scale,
+    stride_kt, stride_kp, stride_vt, stride_vp, stride_mk, mask_row,
+    D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
+    BLOCK_N: tl.constexpr, MASKED: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr,
+    MASK: tl.constexpr, MASK_ROWS: tl.constexpr, PAGE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Add the keys lo..hi to the running softmax (acc, norm, best) of a tile of rows.
+
+    `row` holds the key positions of the rows. MASKED says that a tile may hold keys past the
+    end or outside the window; MASK is 0 for no mask tensor, 1 for a boolean, 2 for a float one.
+    """
+    column = tl.arange(0, BLOCK_N)
+    feature = tl.arange(0, BLOCK_D)
+    feature_v = tl.arange(0, BLOCK_DV)
+    for start in tl.range(lo, hi, BLOCK_N):
+        inside = start + column < keys
+        k_row = key_rows(k_base, table, start, column, keys, stride_kt, stride_kp, PAGE, MASKED)
+        k_ptr = k_row[None, :] + feature[:, None]
+        if MASKED:
+            if D == BLOCK_D:
+                k = tl.load(k_ptr, mask=inside[None, :], other=0.0)
+            else:
+                k = tl.load(k_ptr, mask=inside[None, :] & (feature < D)[:, None], other=0.0)
+        elif D == BLOCK_D:
+            k = tl.load(k_ptr)
+        else:
+            k = tl.load(k_ptr, mask=(feature < D)[:, None], other=0.0)
+        score = tl.dot(q, k, input_precision=PRECISION)
+        if MASK != 0:
+            mask_ptr = mask_base + (start + column).to(tl.int64) * stride_mk
+            if MASK_ROWS:
+                mask_ptr = mask_ptr[None, :] + mask_row[:, None]
+            else:
+                mask_ptr = mask_ptr[None, :]
+            if MASKED:
+                mask = tl.load(mask_ptr, mask=inside[None, :], other=0)
+            else:
+                mask = tl.load(mask_ptr)
+            if MASK == 1:
+                score = tl.where(mask != 0, score * scale, float("-inf"))
+            else:
+                score = score * scale + mask.to(tl.float32) * 1.4426950408889634
+        if MASKED:
+            seen = inside[None, :]
+            if LEFT:
+                seen = seen & (start + column[None, :] >= row[:, None] - left)
+            if RIGHT:
+                seen = seen & (start + column[None, :] <= row[:, None] + right)
+            score = tl.where(seen, score, float("-inf"))
+        if MASK == 0:
+            new_best = tl.maximum(best, tl.max(score, 1) * scale)
+        else:
+            new_best = tl.maximum(best, tl.max(score, 1))
+        # A row that has seen nothing yet: any finite number stands in for its largest score.
+        safe = tl.where(new_best == float("-inf"), 0.0, new_best)
+        if MASK == 0:
+            weight = tl.exp2(score * scale - safe[:, None])
+        else:
+            weight = tl.exp2(score - safe[:, None])
+        shrink = tl.exp2(best - safe)
+        norm = norm * shrink + tl.sum(weight, 1)
+        acc = acc * shrink[:, None]
+        best = new_best
+        v_row = key_rows(v_base, table, start, column, keys, stride_vt, stride_vp, PAGE, MASKED)
+        v_ptr = v_row[:, None] + feature_v[None, :]
+        if MASKED:
+            if DV == BLOCK_DV:
+                v = tl.load(v_ptr, mask=inside[:, None], other=0.0)
+            else:
+                v = tl.load(v_ptr, mask=inside[:, None] & (feature_v < DV)[None, :], other=0.0)
+        elif DV == BLOCK_DV:
+            v = tl.load(v_ptr)
+        else:
+            v = tl.load(v_ptr, mask=(feature_v < DV)[None, :], other=0.0)
+        acc = tl.dot(weight.to(v.dtype), v, acc, input_precision=PRECISION)
+    return acc, norm, best
+
+
+@triton.jit
+def tile_of(
+    plan, cu_q, program, heads, sequences, tokens, length_q,
+    VARLEN: tl.constexpr, BLOCK_M: tl.constexpr, SWEEP: tl.constexpr,
+):  # fmt: skip
+    """What program `program` works on: slot, head, first row of the tile, and the row bounds.
+
+    Heads go in groups of SWEEP; inside a group the tiles go from the last to the first (under a
+    causal mask the last is the longest), all heads of the group for each. With a plan the slot
+    is counted as in `slot_bounds`; without one it is the batch.
+    """
+    if VARLEN:
+        slot = tl.load(plan + sequences + 3 + program // heads)
+        first = tl.load(plan + slot)
+        begin, end = slot_bounds(cu_q, slot, sequences, tokens)
+        tiles = tl.cdiv(end - begin, BLOCK_M)
+        rest = program - first * heads
+    else:
+        tiles = tl.cdiv(length_q, BLOCK_M)
+        slot = program // (tiles * heads)
+        rest = program % (tiles * heads)
+        begin = 0
+        end = length_q
+    group = rest // (tiles * SWEEP)
+    rest = rest % (tiles * SWEEP)
+    head = group * SWEEP + rest % SWEEP
+    return slot, head, (tiles - 1 - rest // SWEEP) * BLOCK_M, begin, end
+
+
+@triton.jit
+def forward_kernel(
+    query, key, value, out, lse, mask, plan, cu_q, cu_k, used_k, table,
+    scale, heads, group, sequences, tokens_q, tokens_k, left, right, max_k,
+    stride_qb, stride_qt, stride_qh, stride_kb, stride_kt, stride_kh,
+    stride_vb, stride_vt, stride_vh, stride_ob, stride_ot, stride_oh,
+    stride_mb, stride_mh, stride_mq, stride_mk, stride_table, stride_lse,
+    D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SWEEP: tl.constexpr, VARLEN: tl.constexpr,
+    LEFT: tl.constexpr, RIGHT: tl.constexpr, FLASH2: tl.constexpr, USED: tl.constexpr,
+    PAGE: tl.constexpr, MASK: tl.constexpr, MASK_ROWS: tl.constexpr, LSE: tl.constexpr,
+    NEGATE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """One tile of BLOCK_M query rows of one head of one sequence against all keys it may see."""
+    program = tl.program_id(0)
+    if VARLEN:
+        if program >= tl.load(plan + sequences + 2) * heads:
+            return
+    slot, head, tile, begin, end = tile_of(
+        plan, cu_q, program, heads, sequences, tokens_q, tokens_q, VARLEN, BLOCK_M, SWEEP
+    )
+    rows = end - begin
+    head_k = head // group
+    if VARLEN:
+        real = (slot > 0) & (slot <= sequences)
+        sequence = tl.minimum(tl.maximum(slot - 1, 0), sequences - 1)
+        key_begin, keys, table = keys_of(
+            cu_k, used_k, table, sequence, real, tokens_k, stride_table, USED, PAGE
+        )
+        shift = keys - rows
+        batch = slot.to(tl.int64) * 0
+    else:
+        key_begin = slot * 0
+        keys = tokens_k
+        shift = 0
+        batch = slot.to(tl.int64)
+    if LEFT or RIGHT:
+        left, right = window_of(left, right, max_k, FLASH2)
+
+    row = tile + tl.arange(0, BLOCK_M)
+    feature = tl.arange(0, BLOCK_D)
+    feature_v = tl.arange(0, BLOCK_DV)
+    present = row < rows
+    token = begin + tile
+    q_base = (
+        query + batch * stride_qb + token.to(tl.int64) * stride_qt + head.to(tl.int64) * stride_qh
+    )
+    q_ptr = q_base + tl.arange(0, BLOCK_M)[:, None] * stride_qt + feature[None, :]
+    q = tl.load(q_ptr, mask=present[:, None] & (feature < D)[None, :], other=0.0)
+    if NEGATE:
+        q = -q
+    k_base = key + batch * stride_kb + head_k.to(tl.int64) * stride_kh
+    v_base = value + batch * stride_vb + head_k.to(tl.int64) * stride_vh
+    if PAGE == 0:
+        k_base += key_begin.to(tl.int64) * stride_kt
+        v_base += key_begin.to(tl.int64) * stride_vt
+    mask_base = mask
+    mask_row = tl.minimum(row, rows - 1).to(tl.int64) * stride_mq
+    if MASK != 0:
+        mask_base += batch * stride_mb + head.to(tl.int64) * stride_mh
+
+    # Keys that some row sees: [low, high). Keys that all rows see: [all_low, all_high), whole
+    # tiles of them.
+    first = tile + shift
+    last = tl.minimum(tile + BLOCK_M, rows) - 1 + shift
+    low = 0
+    all_low = 0
+    high = keys
+    all_high = keys
+    if LEFT:
+        low = tl.maximum(first - left, 0) // BLOCK_N * BLOCK_N
+        all_low = tl.cdiv(tl.maximum(last - left, 0), BLOCK_N) * BLOCK_N
+    if RIGHT:
+        high = tl.minimum(tl.maximum(last + right + 1, 0), keys)
+        all_high = tl.minimum(tl.maximum(first + right + 1, 0), keys)
+    all_high = all_high // BLOCK_N * BLOCK_N
+
+    best = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    norm = tl.zeros([BLOCK_M], tl.float32)
+    acc = tl.zeros([BLOCK_M, BLOCK_DV], tl.float32)
+    position = row + shift
+    main = low
+    if LEFT:
+        main = tl.minimum(all_low, high)
+        acc, norm, best = sweep(
+            acc, norm, best, q, k_base, v_base, mask_base, table,
+            low, main, keys, position, left, right, scale,
+            stride_kt, stride_kb, stride_vt, stride_vb, stride_mk, mask_row,
+            D, DV, BLOCK_D, BLOCK_DV, BLOCK_N, True, LEFT, RIGHT,
+            MASK, MASK_ROWS, PAGE, PRECISION,
+        )  # fmt: skip
+    acc, norm, best = sweep(
+        acc, norm, best, q, k_base, v_base, mask_base, table,
+        main, all_high, keys, position, left, right, scale,
+        stride_kt, stride_kb, stride_vt, stride_vb, stride_mk, mask_row,
+        D, DV, BLOCK_D, BLOCK_DV, BLOCK_N, False, LEFT, RIGHT,
+        MASK, MASK_ROWS, PAGE, PRECISION,
+    )  # fmt: skip
+    acc, norm, best = sweep(
+        acc, norm, best, q, k_base, v_base, mask_base, table,
+        tl.maximum(all_high, main), high, keys, position, left, right, scale,
+        stride_kt, stride_kb, stride_vt, stride_vb, stride_mk, mask_row,
+        D, DV, BLOCK_D, BLOCK_DV, BLOCK_N, True, LEFT, RIGHT,
+        MASK, MASK_ROWS, PAGE, PRECISION,
+    )  # fmt: skip
+
+    acc = acc / tl.where(norm == 0.0, 1.0, norm)[:, None]
+    out_base = (
+        out + batch * stride_ob + token.to(tl.int64) * stride_ot + head.to(tl.int64) * stride_oh
+    )
+    out_ptr = out_base + tl.arange(0, BLOCK_M)[:, None] * stride_ot + feature_v[None, :]
+    tl.store(
+        out_ptr, acc.to(out.dtype.element_ty), mask=present[:, None] & (feature_v < DV)[None, :]
+    )
+    if LSE:
+        total = log_sum(best, norm)
+        tl.store(lse + head.to(tl.int64) * stride_lse + begin + row, total, mask=present)
+
+
+@triton.jit
+def log_sum(best, norm):
+    """The natural log-sum-exp of a row; +inf for one without keys, as flash attention 2 has it."""
+    total = best * 0.6931471805599453 + tl.log(norm)
+    return tl.where((norm == 0.0) | (best == float("inf")), float("inf"), total)
+
+
+@triton.jit
+def keys_of(
+    cu_k, used_k, table, sequence, real, tokens_k, stride_table,
+    USED: tl.constexpr, PAGE: tl.constexpr,
+):  # fmt: skip
+    """First key and number of keys of a sequence, and its row of the page table."""
+    if PAGE == 0:
+        key_begin, key_end = sequence_bounds(cu_k, sequence, tokens_k)
+        keys = key_end - key_begin
+    else:
+        key_begin = sequence * 0
+        keys = tokens_k
+        table += sequence.to(tl.int64) * stride_table
+    if USED:
+        keys = tl.minimum(tl.maximum(tl.load(used_k + sequence).to(tl.int32), 0), keys)
+    return key_begin, tl.where(real, keys, 0), table

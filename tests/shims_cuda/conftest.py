@@ -1,0 +1,90 @@
+"""Compiles the kernels that a call launches for every supported GPU, on a machine with none."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction
+
+from graftwork.plugins.toolkit import kernels
+
+TARGETS = {
+    **{f"sm_{arch}": GPUTarget("cuda", arch, 32) for arch in (80, 86, 89, 90, 100, 120)},
+    **{arch: GPUTarget("hip", arch, 64) for arch in ("gfx90a", "gfx942")},
+}
+_POINTERS = {
+    torch.float64: "*fp64",
+    torch.float32: "*fp32",
+    torch.float16: "*fp16",
+    torch.bfloat16: "*bf16",
+    torch.int8: "*i8",
+    torch.int16: "*i16",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+    torch.uint8: "*u8",
+    torch.bool: "*i1",
+}
+
+
+@pytest.fixture
+def compile_everywhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., set[str]]:
+    """``compile_everywhere(call, targets=TARGETS)``: the names of the kernels that it compiled.
+
+    ``call`` runs operators on CPU tensors. Its launches are recorded instead of run (so what it
+    returns is not initialised), then compiled for each target with their device asserts on.
+    """
+
+    def compile_launches(
+        call: Callable[[], Any], targets: dict[str, GPUTarget] = TARGETS
+    ) -> set[str]:
+        launches: dict[Any, Any] = {}
+        with monkeypatch.context() as patch:
+            patch.setattr(kernels, "_interpreted", lambda kernel: _recorder(kernel, launches))
+            call()
+        assert launches, "the call launched no kernel"
+        for kernel, signature, constants, options in launches.values():
+            for name, target in targets.items():
+                source = ASTSource(kernel, dict(signature), dict(constants))
+                switches = {"debug": True, "sanitize_overflow": False, **options}
+                binary = triton.compile(source, target=target, options=switches)
+                machine_code = "cubin" if target.backend == "cuda" else "hsaco"
+                assert binary.asm[machine_code], f"{kernel.fn.__name__} on {name}"
+        return {kernel.fn.__name__ for kernel, *_ in launches.values()}
+
+    return compile_launches
+
+
+@contextmanager
+def _recorder(kernel: JITFunction, launches: dict[Any, Any]) -> Iterator[Any]:
+    class Recorder:
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+            return self.record
+
+        @staticmethod
+        def record(*args: Any, **options: Any) -> None:
+            bound = dict(zip(kernel.arg_names, args, strict=False))
+            settings = {k: v for k, v in options.items() if k not in kernel.arg_names}
+            bound |= {k: v for k, v in options.items() if k in kernel.arg_names}
+            constexprs = {p.name for p in kernel.params if p.is_constexpr}
+            constants = {k: v for k, v in bound.items() if k in constexprs}
+            signature = {k: "constexpr" if k in constants else _type(v) for k, v in bound.items()}
+            key = (kernel, *signature.items(), *constants.items(), *settings.items())
+            launches[key] = (kernel, signature, constants, settings)
+
+    yield Recorder()
+
+
+def _type(arg: object) -> str:
+    if isinstance(arg, torch.Tensor):
+        return _POINTERS[arg.dtype]
+    if isinstance(arg, bool):
+        return "i1"
+    if isinstance(arg, int):
+        return "i32" if -(2**31) <= arg < 2**31 else "i64"
+    assert isinstance(arg, float), f"no Triton type known for {arg!r}"
+    return "fp32"

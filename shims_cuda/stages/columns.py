@@ -11,10 +11,13 @@ is passed on in registers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton.language as tl
 
 from graftwork.plugins.toolkit.kernels import cdiv, jit, launch
+from graftwork.plugins.toolkit.symbolic import Size
 
 from .fold import OPS, Fold, accumulator, mean_of
 from .landing import settle_row, unfold
@@ -34,12 +37,7 @@ def fold_columns(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor
     base, src = problem.base, problem.src
     outer, count, rows, inner = problem.sizes
     stretches = _stretches(problem)
-    planes = torch.full(
-        (stretches, outer, rows, inner),
-        1 if op == "prod" else -0.0,
-        dtype=accumulator(base.dtype),
-        device=base.device,
-    )
+    planes = _identities((stretches, outer, rows, inner), op, base)
     launch(
         fold_stretches,
         (cdiv(outer * inner, 32), stretches),
@@ -82,6 +80,19 @@ def fold_columns(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor
         num_warps=4,
     )
     return out
+
+
+def _identities(shape: Sequence[Size], op: Fold, base: torch.Tensor) -> torch.Tensor:
+    """What a fold starts from: ones, or -0.0 made of its bits, since 0.0 + -0.0 is 0.0.
+
+    Inductor writes a literal -0.0 into its kernels, where Triton makes it 0.0.
+    """
+    dtype, device = accumulator(base.dtype), base.device
+    if op == "prod":
+        return torch.full(tuple(shape), 1, dtype=dtype, device=device)
+    integers = torch.int64 if dtype == torch.float64 else torch.int32
+    least = torch.iinfo(integers).min
+    return torch.full(tuple(shape), least, dtype=integers, device=device).view(dtype)
 
 
 def _stretches(problem: Problem) -> int:

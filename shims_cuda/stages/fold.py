@@ -16,6 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
+from graftwork.plugins.toolkit import kernels
 from graftwork.plugins.toolkit.kernels import cdiv, fits_int32, jit, launch
 from graftwork.plugins.toolkit.symbolic import Size, known
 
@@ -33,6 +34,7 @@ def fold_groups(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor:
     Half types add in float32 and round once; a product rounds to the dtype at every step; a mean
     rounds its sum, then divides, and its count wraps in the dtype. Integers wrap.
     """
+    shape = problem.base.shape
     if not known(problem.index.shape[2] == 1):
         problem = _by_element(problem)
     base, src = problem.base, problem.src
@@ -41,7 +43,7 @@ def fold_groups(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor:
     groups = _group(problem)
     out = torch.empty(base.shape, dtype=base.dtype, device=base.device)
     entries = groups.order.numel()
-    length = 256 if base.device.type == "cuda" else 4
+    length = 4 if kernels.is_interpreted(base) else 256
     pieces, copies = cdiv(entries, length), outer if shared else 1
     partial = torch.empty(
         (copies, pieces, inner), dtype=accumulator(base.dtype), device=base.device
@@ -94,7 +96,7 @@ def fold_groups(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor:
         INCLUDE_SELF=include_self,
         **settings,
     )
-    return out
+    return out.view(shape)
 
 
 def _by_element(problem: Problem) -> Problem:
@@ -161,11 +163,16 @@ def number_rows(  # type: ignore[no-untyped-def]
 
 @jit
 def identity(OP: tl.constexpr, dtype: tl.constexpr):  # type: ignore[no-untyped-def]
-    """What changes nothing: -0.0 for a sum of floats, since 0.0 + -0.0 is 0.0."""
+    """What changes nothing: -0.0 for a sum of floats, since 0.0 + -0.0 is 0.0.
+
+    Triton makes a literal -0.0 (and 0.0 negated) 0.0, so it is made of its bits.
+    """
     if OP == 1:
         value = tl.full([], 1, dtype)
-    elif dtype.is_floating():
-        value = tl.full([], -0.0, dtype)
+    elif dtype == tl.float64:
+        value = tl.full([], -9223372036854775808, tl.int64).to(dtype, bitcast=True)
+    elif dtype == tl.float32:
+        value = tl.full([], -2147483648, tl.int32).to(dtype, bitcast=True)
     else:
         value = tl.full([], 0, dtype)
     return value

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 import triton.language as tl
 
+from graftwork.plugins.toolkit import kernels
 from graftwork.plugins.toolkit.kernels import cdiv, fits_int32, jit, launch
 from graftwork.plugins.toolkit.symbolic import Size, known
 
@@ -39,7 +40,7 @@ def group_rows(rows: torch.Tensor, count: Size) -> Groups:
     device = rows.device
     position = torch.int32 if fits_int32(size) else torch.int64
     # The interpreter pays by the program and by the element: smaller digits and tiles there.
-    digit_bits, tile = (8, 1024) if device.type == "cuda" else (4, 32)
+    digit_bits, tile = (4, 32) if kernels.is_interpreted(rows) else (8, 1024)
     digits, blocks = 2**digit_bits, cdiv(size, tile)
     order = None
     for shift in range(0, _bits(count, digit_bits), digit_bits):

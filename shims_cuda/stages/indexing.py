@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from graftwork.plugins.toolkit.kernels import is_traced
-from graftwork.plugins.toolkit.symbolic import Size
 
 from . import mask as masks
 from .last_writer import last_writer, pick
-from .problem import Problem, same
+from .problem import Problem, broadcast, same
 from .reduce import reduce_problem
 
 
@@ -25,7 +25,7 @@ def put_rows(
 ) -> torch.Tensor:
     """`self` with `values` put (or added) where integer `indices` say, laid out as its clone."""
     at = [d for d, index in enumerate(indices) if index is not None]
-    given = torch.broadcast_tensors(*(index for index in indices if index is not None))
+    given = broadcast(*(index for index in indices if index is not None))
     if same(given[0].numel(), 0):
         return self.clone()
     _check_range(self, at, given)
@@ -86,7 +86,7 @@ def laid_out_as(like: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
     return out.copy_(result)
 
 
-def _line(given: Sequence[torch.Tensor], extents: Sequence[Size]) -> torch.Tensor:
+def _line(given: Sequence[torch.Tensor], extents: Sequence[Any]) -> torch.Tensor:
     """Row numbers from one index a dim, wrapped; -1 where one is out of range."""
     line = torch.zeros((), dtype=torch.int64, device=given[0].device)
     inside = torch.ones((), dtype=torch.bool, device=given[0].device)

@@ -66,9 +66,12 @@ def kept_values(
 
 
 def kept_positions(mask: torch.Tensor, offsets: torch.Tensor, count: Size) -> torch.Tensor:
-    """Coordinates of the `count` kept elements, row-major: (count, mask.dim()), int64."""
+    """Coordinates of the `count` kept elements, row-major: (count, mask.dim()), int64.
+
+    Laid out as ATen lays it out: one dim's coordinates after the other.
+    """
     kept, dims = _flat(mask), mask.dim()
-    out = torch.empty((count, dims), dtype=torch.int64, device=mask.device)
+    out = torch.empty((dims, count), dtype=torch.int64, device=mask.device)
     grid = (cdiv(kept.numel(), BLOCK),)
     later: Size = 1
     for d in reversed(range(dims)):
@@ -81,14 +84,13 @@ def kept_positions(mask: torch.Tensor, offsets: torch.Tensor, count: Size) -> to
             later,
             mask.shape[d],
             d,
-            dims,
             kept.numel(),
             count,
             BLOCK=BLOCK,
             num_warps=4,
         )
         later = later * mask.shape[d]
-    return out
+    return out.t()
 
 
 def _flat(mask: torch.Tensor) -> torch.Tensor:
@@ -143,8 +145,12 @@ def write_kept(  # type: ignore[no-untyped-def]
 
 @jit
 def write_coordinate(  # type: ignore[no-untyped-def]
-    kept, offsets, out, later, extent, d, dims, size, count, BLOCK: tl.constexpr
+    kept, offsets, out, later, extent, d, size, count, BLOCK: tl.constexpr
 ):
-    """out[rank, d] = the coordinate along dim `d`, for what is kept."""
+    """out[d, rank] = the coordinate along dim `d`, for what is kept."""
     p, keep, rank = rank_block(kept, offsets, size, BLOCK)
-    tl.store(out + rank * dims + d, (p // later) % extent, mask=keep & (rank < count))
+    tl.store(
+        out + tl.cast(count, tl.int64) * d + rank,
+        (p // later) % extent,
+        mask=keep & (rank < count),
+    )

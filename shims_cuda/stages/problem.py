@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -31,8 +32,8 @@ class Problem:
     wraps: bool = False
 
     @property
-    def sizes(self) -> tuple[Size, Size, Size, Size]:
-        """O, N, M, I."""
+    def sizes(self) -> tuple[Any, Any, Any, Any]:
+        """O, N, M, I; each an integer or symbolic (torch's stubs do not know the latter)."""
         outer, rows, inner = self.base.shape
         return outer, self.index.shape[1], rows, inner
 
@@ -127,6 +128,12 @@ def check_range(index: torch.Tensor, base: torch.Tensor, dim: int, error: type[E
                 f"index {value} is out of bounds for dimension {dim % max(base.dim(), 1)} "
                 f"with size {size}"
             )
+
+
+def broadcast(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """`torch.broadcast_tensors`, which has no types."""
+    out: tuple[torch.Tensor, ...] = torch.broadcast_tensors(*tensors)  # type: ignore[no-untyped-call]
+    return out
 
 
 def same(a: Size, b: Size) -> bool:

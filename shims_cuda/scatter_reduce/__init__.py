@@ -17,9 +17,9 @@ from torch._ops import OpOverload
 
 from graftwork.plugins import Declined, PluginInfo, Property, hookimpl
 
-from .stages.arguments import checked_by_aten, refuse_unsupported
-from .stages.problem import check_range, solve
-from .stages.reduce import reduce_problem
+from ..stages.arguments import checked_by_aten, refuse_unsupported
+from ..stages.problem import check_range, solve
+from ..stages.reduce import reduce_problem
 
 aten = torch.ops.aten
 
@@ -60,7 +60,7 @@ def list_kernels(options: Options) -> Mapping[OpOverload, Callable[..., Any]]:
 @hookimpl
 def list_properties() -> Sequence[Property]:
     """Properties, refused inputs and benchmark sizes."""
-    from .properties.scatter_reduce import properties
+    from .properties import properties
 
     return properties()
 
@@ -107,7 +107,8 @@ def _scatter_reduce(
     checked_by_aten(aten.scatter_reduce.two, self, dim, index, src, reduce)
     if self.dtype == torch.bool and reduce != "sum":
         raise Declined(f"bool has no scatter_reduce by {reduce}, only by sum (a logical or)")
-    return scatter_reduce(self, dim, index, src, reduce, include_self, deterministic)
+    out: torch.Tensor = scatter_reduce(self, dim, index, src, reduce, include_self, deterministic)
+    return out
 
 
 def _scatter_add(
@@ -115,7 +116,8 @@ def _scatter_add(
 ) -> torch.Tensor:
     refuse_unsupported(self)
     checked_by_aten(aten.scatter_add.default, self, dim, index, src)
-    return scatter_reduce(self, dim, index, src, "sum", True, deterministic)
+    out: torch.Tensor = scatter_reduce(self, dim, index, src, "sum", True, deterministic)
+    return out
 
 
 def _scatter_with(
@@ -134,4 +136,5 @@ def _scatter_with(
         raise Declined(f"scatter has no reduction '{reduce}'")
     if self.dtype == torch.bool and reduce != "add":
         raise Declined("bool has no scatter by multiply, only by add (a logical or)")
-    return scatter_reduce(self, dim, index, src, names[reduce], True, deterministic)
+    out: torch.Tensor = scatter_reduce(self, dim, index, src, names[reduce], True, deterministic)
+    return out

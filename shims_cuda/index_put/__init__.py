@@ -17,10 +17,10 @@ from torch._ops import OpOverload
 
 from graftwork.plugins import Declined, PluginInfo, Property, hookimpl
 
-from .stages import mask as masks
-from .stages.arguments import refuse_unsupported
-from .stages.indexing import laid_out_as, put_rows, spread_values
-from .stages.problem import same
+from ..stages import mask as masks
+from ..stages.arguments import refuse_unsupported
+from ..stages.indexing import laid_out_as, put_rows, spread_values
+from ..stages.problem import broadcast, same
 
 aten = torch.ops.aten
 Indices = Sequence[torch.Tensor | None]
@@ -64,7 +64,7 @@ def list_kernels(options: Options) -> Mapping[OpOverload, Callable[..., Any]]:
 @hookimpl
 def list_properties() -> Sequence[Property]:
     """Properties, refused inputs and benchmark sizes."""
-    from .properties.index_put import properties
+    from .properties import properties
 
     return properties()
 
@@ -121,7 +121,7 @@ def mask_values(
 
 @torch.library.triton_op("graftwork::mask_positions", mutates_args={})
 def mask_positions(mask: torch.Tensor, offsets: torch.Tensor, count: int) -> torch.Tensor:
-    """Coordinates of the `count` elements that `mask` keeps: (count, mask.dim())."""
+    """Coordinates of the `count` elements that `mask` keeps: (count, mask.dim()), by dim."""
     return masks.kept_positions(mask, offsets, count)
 
 
@@ -138,7 +138,8 @@ def _index_put(
         raise Declined(f"values of {values.dtype} for a tensor of {self.dtype}")
     where = [at for at, index in enumerate(indices) if index is not None and _is_mask(index)]
     if not where:
-        return index_put(self, indices, values, accumulate, deterministic)
+        out: torch.Tensor = index_put(self, indices, values, accumulate, deterministic)
+        return out
     others = [at for at, index in enumerate(indices) if index is not None and at not in where]
     if others or len(where) > 1:
         raise Declined("a mask mixed with other indices: its count would have to be read")
@@ -167,31 +168,34 @@ def _index(self: torch.Tensor, indices: Indices) -> torch.Tensor:
         return _masked_select(self, mask)
     coordinates = _nonzero(mask).unbind(1)
     integers = [*indices[:dim], *coordinates, *indices[dim + 1 :]]
-    return aten.index.Tensor(self, integers)
+    out: torch.Tensor = aten.index.Tensor(self, integers)
+    return out
 
 
 def _masked_select(self: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     refuse_unsupported(self)
     if mask.dtype != torch.bool:
         raise RuntimeError("masked_select: expected BoolTensor for mask")
-    self, mask = torch.broadcast_tensors(self, mask)
+    self, mask = broadcast(self, mask)
     offsets, count = mask_offsets(mask)
-    return mask_values(self, mask, offsets, _size(count, mask))
+    out: torch.Tensor = mask_values(self, mask, offsets, _size(count, mask))
+    return out
 
 
 def _nonzero(self: torch.Tensor) -> torch.Tensor:
     refuse_unsupported(self)
     mask = self if self.dtype == torch.bool else self != 0
     offsets, count = mask_offsets(mask)
-    return mask_positions(mask, offsets, _size(count, mask))
+    out: torch.Tensor = mask_positions(mask, offsets, _size(count, mask))
+    return out
 
 
 def _size(count: torch.Tensor, mask: torch.Tensor) -> int:
     """The count as a size: the one host read."""
-    size = count.item()
-    torch._check_is_size(size)
-    torch._check(size <= mask.numel())
-    return size  # type: ignore[return-value]
+    size: Any = count.item()
+    torch._check(size >= 0)  # type: ignore[no-untyped-call]  # torch has no types
+    torch._check(size <= mask.numel())  # type: ignore[no-untyped-call]  # torch has no types
+    return size  # type: ignore[no-any-return]  # a symbolic integer while traced
 
 
 def _is_mask(index: torch.Tensor) -> bool:

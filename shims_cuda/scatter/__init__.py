@@ -15,9 +15,9 @@ from torch._ops import OpOverload
 
 from graftwork.plugins import PluginInfo, Property, hookimpl
 
-from .stages.arguments import checked_by_aten, refuse_unsupported
-from .stages.last_writer import fill, last_writer
-from .stages.problem import check_range, solve
+from ..stages.arguments import checked_by_aten, refuse_unsupported
+from ..stages.last_writer import fill, last_writer
+from ..stages.problem import check_range, solve
 
 aten = torch.ops.aten
 
@@ -37,7 +37,7 @@ def list_kernels() -> Mapping[OpOverload, Callable[..., Any]]:
 @hookimpl
 def list_properties() -> Sequence[Property]:
     """Properties, refused inputs and benchmark sizes."""
-    from .properties.scatter import properties
+    from .properties import properties
 
     return properties()
 
@@ -74,7 +74,8 @@ def _scatter_src(
 ) -> torch.Tensor:
     refuse_unsupported(self)
     checked_by_aten(aten.scatter.src, self, dim, index, src)
-    return scatter_src(self, dim, index, src)
+    out: torch.Tensor = scatter_src(self, dim, index, src)
+    return out
 
 
 def _scatter_value(
@@ -83,4 +84,5 @@ def _scatter_value(
     refuse_unsupported(self)
     checked_by_aten(aten.scatter.value, self, dim, index, value)
     filled = torch.full((), value, dtype=self.dtype, device=self.device)
-    return scatter_value(self, dim, index, filled)
+    out: torch.Tensor = scatter_value(self, dim, index, filled)
+    return out

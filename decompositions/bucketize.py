@@ -110,5 +110,5 @@ def _cases(draw: st.DrawFn, rows: bool) -> Case:
         _search if rows else _bucket,
         (values, boundaries),
         settings,
-        dynamic_shapes=({0: batch}, {0: batch} if rows else None) if dynamic else None,
+        dynamic_shapes=(({0: batch}, {0: batch} if rows else None),) if dynamic else None,
     )

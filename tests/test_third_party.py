@@ -154,7 +154,7 @@ def test_installed_plugins_are_verified_through_pytest(extra_ops, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "graftwork::solve-triangular::solves-equal-eager PASSED" in done.stdout
     assert "graftwork::merge-permutes::merged-equals-both PASSED" in done.stdout
-    assert "5 passed" not in done.stdout and "4 passed" in done.stdout
+    assert "4 passed" in done.stdout
 
 
 def test_installed_plugins_lower_and_can_be_disabled_or_given_options(extra_ops, tmp_path):

@@ -55,6 +55,8 @@ def list_decompositions(
         self: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
     ) -> Tensor:
         rows = self.shape[-1]
+        if not self.is_floating_point():
+            raise Declined(f"a system of {self.dtype}")
         if not isinstance(rows, int) or rows > options.largest:
             raise Declined(f"{rows} rows, more than {options.largest} known at export")
         if not left:
@@ -99,7 +101,7 @@ def list_properties() -> Sequence[Property]:
                         {"upper": True, "left": True, "unitriangular": False},
                     ),
                     RuntimeError,
-                    "floating point",
+                    "not implemented for 'Long'",
                 )
             ],
         )

@@ -150,6 +150,7 @@ def lower(
         )
         with stages("lower"), _COMPILERS:
             files = backend.build(request)
+        report.details = request.record
         with stages("verify"):
             _verify(backend, files[0], examples, report, verify)
         report.files = publish(files, Path(directory))

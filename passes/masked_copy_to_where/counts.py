@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from graftwork.plugins.toolkit.graphs import erase_unread, is_scalar_function
-from graftwork.plugins.toolkit.layout import Size, known
+from graftwork.plugins.toolkit.symbolic import Size, known
 
 from .picks import Picked, Picks
 

@@ -1,4 +1,5 @@
-# mypy: disable-error-code="no-untyped-call"  # torch.distributions and torch._check are untyped
+# torch.distributions and torch._check are untyped
+# mypy: disable-error-code="no-untyped-call"
 """What strip-asserts promises: the programs that check, and how many checks go."""
 
 from __future__ import annotations

@@ -123,7 +123,8 @@ def ordered_key(x):  # type: ignore[no-untyped-def]
     elif x.dtype == tl.float16 or x.dtype == tl.bfloat16:
         bits = x.to(tl.int16, bitcast=True)
         magnitude = tl.full(bits.shape, 0x7FFF, tl.int16)
-        key = tl.where(x != x, magnitude, bits ^ ((bits >> 15) & magnitude))
+        wide = x.to(tl.float32)  # the interpreter compares a bfloat16 by its bits
+        key = tl.where(wide != wide, magnitude, bits ^ ((bits >> 15) & magnitude))
     elif x.dtype == tl.uint8:
         key = x.to(tl.int16)
     else:

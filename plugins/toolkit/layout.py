@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import torch
 
-from ..torch_private import statically_known_true
-
-Size: TypeAlias = "int | torch.SymInt"
-
-
-def known(condition: bool | torch.SymBool) -> bool:
-    """Whether a condition on sizes holds for every size the program admits; adds no guard."""
-    return statically_known_true(condition)
+from .symbolic import Size, known
 
 
 def known_equal(ones: Sequence[Size], others: Sequence[Size]) -> bool:

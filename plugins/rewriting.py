@@ -107,6 +107,10 @@ def _own_copy(program: ExportedProgram) -> ExportedProgram:
         functional: ExportedProgram = program.run_decompositions({})
         return functional
     module = copy.deepcopy(program.graph_module)
+    for old, new in zip(program.graph.nodes, module.graph.nodes, strict=True):
+        # A copied graph renames an argument called like a Python built-in, such as `input`; the
+        # signature knows it by the name it had.
+        new.name = old.name
     return ExportedProgram(
         root=module,
         graph=module.graph,

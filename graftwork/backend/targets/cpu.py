@@ -32,7 +32,7 @@ class CpuTarget:
         refuse_settings(self.name, archs, settings)
 
     def build(self, request: BuildRequest) -> list[Path]:
-        """Fold constants, lower to edge, audit what is left to the portable kernels, write the .pte."""
+        """Fold constants, lower to edge, audit what is left outside XNNPACK, write the .pte."""
         with request.compile_patches():
             edge = executorch_api.lower_to_xnnpack(
                 {name: fold_constants(program) for name, program in request.programs.items()}

@@ -21,6 +21,7 @@ from .registry import Plugin
 from .selection import Choice, Selection
 from .stamps import stamp_new_nodes
 from .toolkit.graphs import sub_graphs
+from .turns import TORCH_TURN
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,13 @@ def rewrite_program(
     """
     choices = [choice for choice in selection.enabled if choice.plugin.serves(context.target)]
     log = RewriteLog(limit=context.application_limit)
-    program = _own_copy(program)
-    for choice in choices:
-        if choice.plugin.implements("rewrite_graph"):
-            _apply_pass(program, choice, context, log)
-    expand_operators(program, choices, context, log)
-    _renew_signature(program)
+    with TORCH_TURN:
+        program = _own_copy(program)
+        for choice in choices:
+            if choice.plugin.implements("rewrite_graph"):
+                _apply_pass(program, choice, context, log)
+        expand_operators(program, choices, context, log)
+        _renew_signature(program)
     return program, log
 
 

@@ -36,7 +36,8 @@ def _is_all_true(self: Tensor) -> Tensor:
 
 def all_true(x: Tensor) -> Tensor:
     """The operator alone."""
-    return torch.ops.aten._is_all_true(x)
+    answer: Tensor = torch.ops.aten._is_all_true(x)
+    return answer
 
 
 def _mask(shape: list[int], false_at: int | None) -> Tensor:

@@ -41,12 +41,14 @@ def reshaped(x: Tensor, *, size: tuple[int, ...], layout: str) -> Tensor:
         x = x.transpose(0, -1)
     elif layout == "sliced":
         x = x[:, 1:]
-    return torch.ops.aten._reshape_copy(x, size)
+    copied: Tensor = torch.ops.aten._reshape_copy(x, size)
+    return copied
 
 
 def places_of_ones(x: Tensor) -> Tensor:
     """The operator on a data-dependent size: it has as many rows as `x` has non-zeros."""
-    return torch.ops.aten._reshape_copy(x.nonzero().t(), [-1])
+    copied: Tensor = torch.ops.aten._reshape_copy(x.nonzero().t(), [-1])
+    return copied
 
 
 @st.composite

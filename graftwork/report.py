@@ -61,6 +61,8 @@ class LoweringReport:
         outputs: one entry an output; empty where nothing was compared.
         references: operators for which a plugin's reference stood in, eager having no kernel.
         unverified: why outputs were not compared; empty where they were.
+        details: what the target has to tell, by architecture for `cuda`: the audited libraries,
+            and every choice that was made without a benchmark.
         before, after: the readable programs by method, as exported and as rewritten, for the
             HTML report; empty where they were not asked for.
     """
@@ -73,6 +75,7 @@ class LoweringReport:
     outputs: list[OutputReport] = field(default_factory=list)
     references: list[str] = field(default_factory=list)
     unverified: str = ""
+    details: dict[str, Any] = field(default_factory=dict)
     before: dict[str, str] = field(default_factory=dict)
     after: dict[str, str] = field(default_factory=dict)
 

@@ -28,7 +28,14 @@ from torch.overrides import TorchFunctionMode
 _DISTRIBUTIONS = "torch.distributions."
 _CONSTRAINTS = "torch.distributions.constraints"
 _VALIDATION = "torch.distributions.distribution"
-_ENDS_ELSEWHERE = ("RETURN", "YIELD", "STORE", "DELETE", "FOR_ITER", "RERAISE", "SETUP", "BEFORE")
+_EXPORTERS = ("torch.export", "torch._export")
+_JUMPS_ALWAYS = (
+    "JUMP_FORWARD",
+    "JUMP_ABSOLUTE",
+    "JUMP_BACKWARD",
+    "JUMP_BACKWARD_NO_INTERRUPT",
+    "JUMP_NO_INTERRUPT",
+)
 
 
 @contextmanager
@@ -80,17 +87,29 @@ def _asking_frame() -> FrameType:
 
 def _only_answer(frame: FrameType) -> bool | None:
     """The truth value with which the code goes on; None where either may be meant."""
-    if frame.f_globals.get("__name__") == _CONSTRAINTS:
+    if _may_be_caught(frame):
+        return None
+    if _module(frame) == _CONSTRAINTS:
         # `if not part.all(): return part`, and whoever validates then raises.
         return True if _is_validating(frame) else None
     return _answer_in_code(frame.f_code, frame.f_lasti)
 
 
+def _may_be_caught(frame: FrameType) -> bool:
+    """Whether a handler between the check and the export could make something of a raise."""
+    outer: FrameType | None = frame
+    while outer is not None and not _module(outer).startswith(_EXPORTERS):
+        if not _module(outer).startswith("torch.") and _catches(outer.f_code, outer.f_lasti):
+            return True
+        outer = outer.f_back
+    return False
+
+
 def _is_validating(frame: FrameType) -> bool:
     caller: FrameType | None = frame
-    while caller is not None and caller.f_globals.get("__name__") == _CONSTRAINTS:
+    while caller is not None and _module(caller) == _CONSTRAINTS:
         caller = caller.f_back
-    return caller is not None and caller.f_globals.get("__name__") == _VALIDATION
+    return caller is not None and _module(caller) == _VALIDATION
 
 
 @functools.lru_cache(maxsize=256)
@@ -105,33 +124,73 @@ def _answer_in_code(code: CodeType, offset: int) -> bool | None:
     jump = steps[index]
     if not (jump.opname.startswith("POP_JUMP") and jump.opname.endswith(("IF_TRUE", "IF_FALSE"))):
         return None
-    jumps_raise = _only_raises(steps, at[jump.argval])
-    falls_raise = _only_raises(steps, index + 1)
+    jumps_raise = _only_raises(steps, at, at[jump.argval])
+    falls_raise = _only_raises(steps, at, index + 1)
     if jumps_raise == falls_raise:
         return None
     jumps_when = jump.opname.endswith("IF_TRUE")
     return (jumps_when if falls_raise else not jumps_when) ^ negated
 
 
-def _only_raises(steps: Sequence[dis.Instruction], start: int) -> bool:
-    """Whether the code from `start` on runs straight into a `raise`."""
-    for step in steps[start:]:
+def _only_raises(steps: Sequence[dis.Instruction], at: Mapping[int, int], start: int) -> bool:
+    """Whether every way from `start` ends in a `raise`."""
+    seen: set[int] = set()
+    waiting = [start]
+    while waiting:
+        index = waiting.pop()
+        if index in seen:
+            continue
+        seen.add(index)
+        step = steps[index]
         if step.opname == "RAISE_VARARGS":
-            return True
-        if "JUMP" in step.opname or step.opname.startswith(_ENDS_ELSEWHERE):
+            continue
+        if step.opname.startswith(("RETURN", "YIELD", "RERAISE")) or index + 1 == len(steps):
             return False
+        if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+            waiting.append(at[step.argval])
+        if step.opname not in _JUMPS_ALWAYS:
+            waiting.append(index + 1)
+    return True
+
+
+@functools.lru_cache(maxsize=256)
+def _catches(code: CodeType, offset: int) -> bool:
+    """Whether an exception at a bytecode offset runs into an `except` or a `finally`.
+
+    A `with` block is none.
+    """
+    bytecode = dis.Bytecode(code)
+    entries = getattr(bytecode, "exception_entries", None)
+    if entries is None:  # Python 3.10 has no table of handlers
+        return any(step.opname == "SETUP_FINALLY" for step in bytecode)
+    steps = list(bytecode)
+    at = {step.offset: index for index, step in enumerate(steps)}
+    seen: set[int] = set()
+    while offset not in seen:
+        seen.add(offset)
+        handler = next((e.target for e in entries if e.start <= offset < e.end), None)
+        if handler is None:
+            return False
+        names = [step.opname for step in steps[at[handler] : at[handler] + 3]]
+        if "WITH_EXCEPT_START" not in names and names != ["COPY", "POP_EXCEPT", "RERAISE"]:
+            return True
+        offset = handler
     return False
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
 
 
 def _describe(frame: FrameType) -> str:
     """What is checked, and the user's line: the file's name, with no path of the machine."""
     what = ""
     if _is_validating(frame):
-        while frame.f_globals.get("__name__") != _VALIDATION:
+        while _module(frame) != _VALIDATION:
             frame = frame.f_back or frame
         validated, parameter = frame.f_locals.get("self"), frame.f_locals.get("param", "value")
         what = f"{parameter} of {type(validated).__name__} is valid, "
-    while frame.f_globals.get("__name__", "").startswith(_DISTRIBUTIONS) and frame.f_back:
+    while _module(frame).startswith(_DISTRIBUTIONS) and frame.f_back:
         frame = frame.f_back
     name, line = frame.f_code.co_filename, frame.f_lineno
     return f"{what}{os.path.basename(name)}:{line}: {linecache.getline(name, line).strip()}"

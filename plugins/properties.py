@@ -44,7 +44,8 @@ class Case:
         settings: keyword arguments that are constants of the program (plain Python values).
         fires: how often the plugin must fire; 0 for a negative match; None where any count is
             right.
-        dynamic_shapes: as `torch.export.export` takes it, for the inputs.
+        dynamic_shapes: as `torch.export.export` takes it. A function is exported with all its
+            inputs as one `*inputs` argument, so it takes `((shapes of the first, ...),)`.
         more_inputs: further inputs, of other sizes, that the same exported program must take.
         options: the plugin's options for this case, by name.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -23,7 +24,38 @@ __all__ = [
     "FakeTensor",
     "FakeTensorMode",
     "TorchDispatchMode",
+    "dynamo_cuda_interface",
+    "dynamo_device_properties",
+    "ensure_cuda_device_guard",
     "fake_mode_of",
+    "new_symbols",
+    "fake_tensor_module",
+    "has_cuda_build",
+    "inductor_algorithm_selector",
+    "inductor_codegen_common",
+    "inductor_compile_fx",
+    "inductor_config",
+    "inductor_cpp_builder",
+    "inductor_cpp_wrapper",
+    "inductor_device_memos",
+    "inductor_graph",
+    "inductor_ir",
+    "inductor_joint_graph",
+    "inductor_nvcc_options",
+    "inductor_pad_mm",
+    "inductor_python_wrapper",
+    "inductor_size_hint",
+    "inductor_template_caller",
+    "inductor_tensor_lowering",
+    "inductor_triton_helpers",
+    "inductor_triton_heuristics",
+    "inductor_triton_kernel",
+    "inductor_triton_utils",
+    "inductor_uniform_value_folder",
+    "inductor_utils",
+    "is_unbacked_float",
+    "meta_tensor_describer",
+    "no_dispatch",
     "rename_symbols",
     "run_on_fakes",
     "statically_known_true",
@@ -34,6 +66,8 @@ __all__ = [
     "unbacked_bindings",
     "unbacked_symbols",
     "unguarded",
+    "without_dispatch_modes",
+    "upper_bound",
 ]
 
 
@@ -114,6 +148,246 @@ def rename_symbols(value: Any, names: Mapping[Any, Any], mode: FakeTensorMode) -
     return torch.utils._pytree.tree_map(rename, value)
 
 
+def has_cuda_build() -> bool:
+    """Whether torch was built with CUDA (then it has a device guard of its own)."""
+    return bool(torch.cuda._is_compiled())
+
+
+def ensure_cuda_device_guard() -> None:
+    """Register the CUDA device guard of a CUDA build, without touching a device."""
+    torch._C._ensureCUDADeviceGuardSet()
+
+
+def inductor_config() -> Any:
+    """torch._inductor.config, for its `patch`."""
+    import torch._inductor.config as config
+
+    return config
+
+
+def dynamo_cuda_interface() -> type:
+    """Dynamo's view of torch.cuda; it captured the functions when its class was made."""
+    from torch._dynamo.device_interface import CudaInterface
+
+    return CudaInterface
+
+
+def dynamo_device_properties() -> dict[str, Any]:
+    """Dynamo's memo of device properties, by device type."""
+    from torch._dynamo.device_interface import caching_worker_device_properties
+
+    return caching_worker_device_properties
+
+
+def fake_tensor_module() -> ModuleType:
+    """torch._subclasses.fake_tensor: FakeTensor, FakeTensorMode, init_gpu_context."""
+    from torch._subclasses import fake_tensor
+
+    return fake_tensor
+
+
+def meta_tensor_describer() -> type:
+    """What describes a real tensor so that a fake one can be made of it."""
+    from torch._subclasses.meta_utils import MetaTensorDescriber
+
+    return MetaTensorDescriber
+
+
+def inductor_compile_fx() -> ModuleType:
+    """torch._inductor.compile_fx: clone_preserve_strides."""
+    from torch._inductor import compile_fx as module
+
+    return module
+
+
+def inductor_graph() -> ModuleType:
+    """torch._inductor.graph: GraphLowering, getattr_recursive, unsupported_output_tensor."""
+    from torch._inductor import graph as module
+
+    return module
+
+
+def inductor_ir() -> ModuleType:
+    """torch._inductor.ir: Constant."""
+    from torch._inductor import ir as module
+
+    return module
+
+
+def inductor_tensor_lowering() -> Any:
+    """Inductor's lowering of torch.tensor, which inlines small constants."""
+    from torch._inductor.lowering import tensor
+
+    return tensor
+
+
+def is_unbacked_float(symbol: Any) -> bool:
+    """Whether a symbol stands for a float that the program reads from a tensor."""
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+    return bool(symbol_is_type(symbol, SymT.UNBACKED_FLOAT))
+
+
+def inductor_cpp_wrapper() -> type:
+    """The writer of the library's C++ side."""
+    from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+
+    return CppWrapperCpu
+
+
+def inductor_nvcc_options() -> ModuleType:
+    """torch._inductor.codegen.cuda.compile_utils: _nvcc_arch_as_compile_option."""
+    from torch._inductor.codegen.cuda import compile_utils as module
+
+    return module
+
+
+def inductor_python_wrapper() -> type:
+    """The writer of the block that compiles kernels at lowering time."""
+    from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+
+    return PythonWrapperCodegen
+
+
+def inductor_triton_kernel() -> Any:
+    """The writer of a fused Triton kernel: inductor_meta_common."""
+    from torch._inductor.codegen.triton import TritonKernel
+
+    return TritonKernel
+
+
+def inductor_uniform_value_folder() -> type:
+    """The constant folder that makes real tensors on the graph's device."""
+    from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
+
+    return UniformValueConstantFolder
+
+
+def inductor_pad_mm() -> ModuleType:
+    """torch._inductor.fx_passes.pad_mm: _should_pad, hint_symbols and helpers."""
+    from torch._inductor.fx_passes import pad_mm as module
+
+    return module
+
+
+def inductor_algorithm_selector() -> type:
+    """The chooser among templates: AlgorithmSelectorCache."""
+    from torch._inductor.select_algorithm import AlgorithmSelectorCache
+
+    return AlgorithmSelectorCache
+
+
+def inductor_template_caller() -> type:
+    """A Triton template with one configuration."""
+    from torch._inductor.select_algorithm import TritonTemplateCaller
+
+    return TritonTemplateCaller
+
+
+def inductor_size_hint(expression: Any) -> int:
+    """A concrete size for a symbolic one, for estimates only."""
+    from torch._inductor.virtualized import V
+
+    sizevars: Any = V.graph.sizevars
+    hint = getattr(sizevars, "optimization_hint", None) or sizevars.size_hint
+    return int(hint(expression, fallback=1024))
+
+
+def inductor_triton_heuristics() -> ModuleType:
+    """torch._inductor.runtime.triton_heuristics: CachingAutotuner and compile results."""
+    from torch._inductor.runtime import triton_heuristics as module
+
+    return module
+
+
+def inductor_triton_helpers() -> ModuleType:
+    """torch._inductor.runtime.triton_helpers: set_driver_to_gpu."""
+    from torch._inductor.runtime import triton_helpers as module
+
+    return module
+
+
+def inductor_device_memos() -> list[Any]:
+    """Every memo of a question about the GPU: to be dropped on both sides of the block."""
+    import torch._inductor.codegen.cuda.cuda_env as cuda_env
+    import torch._inductor.utils as utils
+    import torch.utils._triton as triton_utils
+    from torch._inductor.runtime.hints import DeviceProperties
+
+    names = (
+        "get_gpu_type",
+        "is_big_gpu",
+        "get_max_num_sms",
+        "using_b200",
+        "get_backend_num_stages",
+        "get_device_tflops",
+        "get_gpu_dram_gbps",
+        "_triton_supported_fp8_dtypes",
+        "tlx_only_cuda_options",
+    )
+    memos = [getattr(utils, name, None) for name in names]
+    memos += [*vars(triton_utils).values(), *vars(cuda_env).values(), DeviceProperties.create]
+    return [memo for memo in memos if hasattr(memo, "cache_clear")]
+
+
+def no_dispatch() -> Any:
+    """A context in which tensor functions act on the real tensors."""
+    from torch.utils._mode_utils import no_dispatch as context
+
+    return context()
+
+
+def without_dispatch_modes() -> Any:
+    """A context without the dispatch modes that are active."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    return _disable_current_modes()
+
+
+def inductor_joint_graph() -> ModuleType:
+    """torch._inductor.fx_passes.joint_graph: constant_fold_uniform_value."""
+    from torch._inductor.fx_passes import joint_graph as module
+
+    return module
+
+
+def inductor_cpp_builder() -> ModuleType:
+    """torch._inductor.cpp_builder: the C++ command line, _get_openmp_args."""
+    from torch._inductor import cpp_builder as module
+
+    return module
+
+
+def inductor_utils() -> ModuleType:
+    """torch._inductor.utils: is_big_gpu."""
+    from torch._inductor import utils as module
+
+    return module
+
+
+def inductor_codegen_common() -> ModuleType:
+    """torch._inductor.codegen.common: KernelArgs, what a kernel is given."""
+    from torch._inductor.codegen import common as module
+
+    return module
+
+
+def inductor_triton_utils() -> ModuleType:
+    """torch._inductor.codegen.triton_utils: signature_of."""
+    from torch._inductor.codegen import triton_utils as module
+
+    return module
+def upper_bound(size: Any) -> int | None:
+    """The largest value a size can take: itself, or a symbolic one's bound, None without one.
+
+    Stands for `ShapeEnv.bound_sympy`.
+    """
+    if not isinstance(size, torch.SymInt):
+        return int(size)
+    upper = size.node.shape_env.bound_sympy(size.node.expr).upper
+    return int(upper) if upper.is_Integer else None
+
+
 @contextmanager
 def unguarded(mode: FakeTensorMode | None) -> Iterator[None]:
     """Run operators on fake tensors of `mode` without leaving guards on their symbolic sizes.
@@ -151,6 +425,20 @@ def symbol_range(symbol: Any, mode: FakeTensorMode) -> Any:
     """The range (`lower`, `upper`) that the mode's shape environment knows of a symbol."""
     assert mode.shape_env is not None
     return mode.shape_env.var_to_range[symbol]
+
+
+@contextmanager
+def new_symbols(mode: FakeTensorMode) -> Iterator[None]:
+    """Within, the first read of a tensor's values makes a new symbol, and further reads share it.
+
+    A fake tensor remembers the symbol that was read from it for as long as its mode's `epoch`
+    lasts.
+    """
+    mode.epoch += 1
+    try:
+        yield
+    finally:
+        mode.epoch += 1
 
 
 def run_on_fakes(

@@ -77,4 +77,7 @@ def _with_scale_factors(filter: Filter) -> Callable[..., Tensor]:
 def _scaled(size: Size, factor: float | None) -> Size:
     """A size times a factor, rounded down; a whole factor stays in integers."""
     assert factor is not None
-    return size * int(factor) if factor == int(factor) else torch.sym_int(size * factor)
+    if factor == int(factor):
+        return size * int(factor)
+    scaled: Size = torch.sym_int(size * factor)  # type: ignore[no-untyped-call]  # as in torch
+    return scaled

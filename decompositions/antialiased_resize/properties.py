@@ -102,14 +102,15 @@ def cases(draw: st.DrawFn, dtype: torch.dtype) -> Case:
             for value in draw(st.lists(st.sampled_from(values), max_size=3)):
                 image[tuple(draw(st.integers(0, n - 1)) for n in image.shape)] = value
         drawn.append(image)
-    height, width = (
-        Dim(name, min=n, max=64) for name, n in zip(("h", "w"), smallest, strict=True)
-    )
+    dims = {
+        dim: Dim(name, min=n, max=64)
+        for dim, name, n in zip((2, 3), ("h", "w"), smallest, strict=True)
+    }
     return Case(
         resized,
         (drawn[0],),
         settings,
-        dynamic_shapes=(({2: height, 3: width},),) if dynamic else None,
+        dynamic_shapes=((dims,),) if dynamic else None,
         more_inputs=tuple((image,) for image in drawn[1:]),
     )
 

@@ -6,6 +6,7 @@ uses AOTInductor needs none of it.
 
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from typing import Any
 
 from torch.export import ExportedProgram
 
-from graftwork.plugins.errors import InputError, NotLowerableError
+from graftwork.plugins.errors import GraftworkError, InputError, NotLowerableError
 
 
 def lower_to_xnnpack(programs: Mapping[str, ExportedProgram]) -> Any:
@@ -36,11 +37,41 @@ def lower_to_xnnpack(programs: Mapping[str, ExportedProgram]) -> Any:
     )
 
 
-def serialize(edge: Any, named_data: Mapping[str, bytes]) -> bytes:
-    """The .pte bytes of an edge program manager, with named data embedded beside the program."""
+def lower_with(programs: Mapping[str, ExportedProgram], partitioners: Mapping[str, Any]) -> Any:
+    """An edge program manager whose delegates the given partitioners, by method, cut out.
+
+    Raises:
+        NotLowerableError: ExecuTorch itself refused the program.
+    """
+    exir = _exir()
+    return _guarded(
+        "lowering to the edge dialect",
+        lambda: exir.to_edge_transform_and_lower(
+            {method: _with_own_constants(program) for method, program in programs.items()},
+            partitioner=dict(partitioners),
+            compile_config=exir.EdgeCompileConfig(_check_ir_validity=False),
+        ),
+    )
+
+
+def _with_own_constants(program: ExportedProgram) -> ExportedProgram:
+    """The same program over dictionaries of its own: lowering takes constants out of them."""
+    own = copy.copy(program)
+    own._state_dict = dict(program.state_dict)
+    own._constants = dict(program.constants)
+    return own
+
+
+def emit(edge: Any, named_data: Mapping[str, bytes]) -> Any:
+    """The emitted program and its data files, with named data embedded beside the program."""
     for name, data in named_data.items():
         edge._named_data_store.add_named_data(name, data)
-    return bytes(_guarded("memory planning and emission", lambda: edge.to_executorch().buffer))
+    return _guarded("memory planning and emission", edge.to_executorch)
+
+
+def serialize(edge: Any, named_data: Mapping[str, bytes]) -> bytes:
+    """The .pte bytes of an edge program manager, with named data embedded beside the program."""
+    return bytes(emit(edge, named_data).buffer)
 
 
 def out_variant_name(target: Any) -> str | None:
@@ -74,11 +105,13 @@ def run_method(path: Path, method: str, inputs: tuple[Any, ...]) -> list[Any]:
     """
     try:
         program = _runtime().load_program(str(path))
+        if method not in program.method_names:
+            names = ", ".join(sorted(program.method_names))
+            raise InputError(f"{path} has no method '{method}'; it has {names}")
         loaded = program.load_method(method)
     except (RuntimeError, OSError) as error:
         raise InputError(f"{path}: method '{method}' cannot be loaded: {error}") from error
-    if loaded is None:
-        raise InputError(f"{path} has no method '{method}'; it has {program.method_names}")
+    assert loaded is not None
     return list(loaded.execute(inputs))
 
 
@@ -122,6 +155,8 @@ def _guarded(stage: str, work: Any) -> Any:
         warnings.simplefilter("ignore")
         try:
             return work()
+        except GraftworkError:
+            raise
         except Exception as error:
             message = str(error).strip().splitlines() or [type(error).__name__]
             raise NotLowerableError(

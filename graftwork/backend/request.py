@@ -26,6 +26,7 @@ class BuildRequest:
         selection: the resolved plugin set.
         manifest: the JSON text to embed in the artifact.
         settings: the target's own settings, such as the data file name of `cuda`.
+        record: what the target has to tell the report, filled in while it builds.
     """
 
     programs: Mapping[str, ExportedProgram]
@@ -35,6 +36,7 @@ class BuildRequest:
     selection: Selection
     manifest: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    record: dict[str, Any] = field(default_factory=dict)
 
     def compile_options(self) -> dict[str, Any]:
         """The Inductor configuration the enabled plugins ask for."""

@@ -55,6 +55,9 @@ def app() -> None:
 @selection
 @click.option("--name", default="", help="The artifact's file name without suffix.")
 @click.option("--arch", default="", metavar="SM,...", help="CUDA architectures, such as sm_90.")
+@click.option("--data-name", default="", help="cuda: the weights file's name, without .ptd.")
+@click.option("--runtime", default="", help="cuda: the ExecuTorch release to run on, such as 1.5.")
+@click.option("--ptx", is_flag=True, help="cuda: embed PTX too, for GPUs newer than --arch.")
 @click.option("--verify/--no-verify", default=True, help="Run it and compare with eager.")
 @click.option(
     "--report", "html", type=click.Path(path_type=Path), help="Write an HTML report to this file."
@@ -119,6 +122,27 @@ def inspect(**arguments: Any) -> None:
     from .inspect import run_inspect
 
     run_inspect(**arguments)
+
+
+@app.command()
+@click.argument("file", metavar="FILE.pte", type=click.Path(path_type=Path))
+@click.option(
+    "--data", multiple=True, metavar="FILE.ptd", type=click.Path(path_type=Path), help="Its data."
+)
+@click.option("--runtime", default="", help="ExecuTorch release to run on; else the installed.")
+@click.option("--arch", default="", metavar="SM,...", help="GPUs that must be able to run it.")
+@click.option(
+    "--extra-symbol", "extra_symbols", multiple=True, help="A function your runtime exports too."
+)
+@as_json
+def audit(**arguments: Any) -> None:
+    """Say whether a CUDA program would load: symbols, libraries, architectures; 1 if not.
+
+    FILE.pte may be any ExecuTorch program, written by graftwork or not.
+    """
+    from .audit import run_audit
+
+    run_audit(**arguments)
 
 
 @app.command()

@@ -31,8 +31,12 @@ def run_inspect(file: Path, *, as_json: bool) -> None:
     if made is None:
         facts.add_row("made by", "not by graftwork: it carries no plugin set")
     else:
-        for key in ("graftwork", "target", "torch", "executorch", "archs"):
+        for key in ("graftwork", "target", "torch", "executorch", "archs", "runtime"):
             value = made.get(key)
+            if key == "runtime" and value is None:
+                continue
+            if isinstance(value, dict):
+                value = [f"{name} {text}" for name, text in value.items()]
             facts.add_row(key, ", ".join(value) if isinstance(value, list) else str(value))
     console.print(facts)
     if made is not None:

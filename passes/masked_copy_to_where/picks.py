@@ -184,12 +184,8 @@ def only_mask(indices: Any) -> tuple[fx.Node, int] | None:
 
 
 def is_mask(node: fx.Node) -> bool:
-    """Whether an index tensor is a mask: bool, or uint8 as ATen has it; never another integer.
-
-    A mask without dims is none here: it adds a dim instead of picking along one.
-    """
-    value = node.meta["val"]
-    return value.dtype in (torch.bool, torch.uint8) and value.dim() > 0
+    """Whether an index tensor is a mask: bool, or uint8 as ATen has it; never another integer."""
+    return node.meta["val"].dtype in (torch.bool, torch.uint8)
 
 
 def _fits_beside(node: fx.Node, picked: Picked) -> bool:

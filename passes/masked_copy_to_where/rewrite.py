@@ -19,7 +19,7 @@ from graftwork.plugins.toolkit.values import ValueNumbers
 from graftwork.plugins.torch_private import fake_mode_of, unguarded
 
 from .counts import drop_unread
-from .picks import Lost, Picked, Picks, only_mask
+from .picks import Lost, Picked, Picks, is_mask, only_mask
 
 aten = torch.ops.aten
 
@@ -82,10 +82,7 @@ def _concerns_a_mask(node: fx.Node) -> bool:
     if node.target is aten.masked_scatter.default:
         return True
     indices = _argument(node, 1, "indices")
-    return any(
-        index is not None and index.meta["val"].dtype in (torch.bool, torch.uint8)
-        for index in indices
-    )
+    return any(index is not None and is_mask(index) for index in indices)
 
 
 def _read(node: fx.Node) -> Put:
@@ -97,7 +94,7 @@ def _read(node: fx.Node) -> Put:
         raise NotOursError("it accumulates")
     found = only_mask(_argument(node, 1, "indices"))
     if found is None:
-        raise NotOursError("the mask is not the only index, or has no dims")
+        raise NotOursError("the mask is not the only index")
     return Put(node, destination, *found, _argument(node, 2, "values"))
 
 
@@ -157,8 +154,6 @@ def _check_value(put: Put, picks: Picks, picked: Picked) -> None:
     mask = put.mask.meta["val"]
     if len({whole.device, destination.device, mask.device}) > 1:
         raise NotOursError("mask, source and destination are not on one device")
-    if {whole.layout, destination.layout, mask.layout} != {torch.strided}:
-        raise NotOursError("a sparse tensor is involved")
     _check_strides(put, whole)
 
 

@@ -20,7 +20,7 @@ from graftwork.plugins import GraphRewrite, PluginInfo, hookimpl
 from graftwork.plugins.toolkit.graphs import erase_unread
 from graftwork.plugins.torch_private import unbacked_bindings
 
-from .checks import Check, find_checks, lend_source_lines
+from .checks import Check, find_checks
 from .properties import list_properties
 from .verdicts import Judge, Policy
 
@@ -56,7 +56,6 @@ def rewrite_graph(graph: GraphRewrite, options: StripAssertsOptions) -> None:
     checks = find_checks(graph.graph)
     if not checks:
         return
-    lend_source_lines(checks)
     judge = Judge(graph, options.policy, checks)
     dropped = []
     for check in checks:

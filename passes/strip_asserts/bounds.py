@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 from graftwork.plugins.torch_private import (
     FakeTensorMode,
     fake_mode_of,
-    rename_symbols,
+    new_symbols,
     run_on_fakes,
     symbol_range,
     symbolic_expression,
@@ -89,7 +89,8 @@ class Sizes:
         if mode is None:
             return "the graph's values are not fake tensors"
         try:
-            return self._free(symbol, maker, mode)
+            with new_symbols(mode):
+                return self._free(symbol, maker, mode)
         except (RuntimeError, KeyError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             return f"what is computed from the size relies on the bound ({reason})"
@@ -110,11 +111,7 @@ class Sizes:
                 program.range_constraints[new] = symbol_range(new, mode)
 
     def _free(self, symbol: Any, maker: fx.Node, mode: FakeTensorMode) -> str | None:
-        def copy_of(node: fx.Node) -> Any:
-            # A fake tensor remembers the symbol that was read from it; a copy does not.
-            return rename_symbols(self._value(node), {}, mode)
-
-        value, made = _run(maker, copy_of, mode)
+        value, made = _run(maker, self._value, mode)
         fresh = {path: key for key, path in made.items()}
         names = {key: fresh[path] for key, path in unbacked_bindings(maker).items()}
         old, new = symbol_range(symbol, mode), symbol_range(names[symbol], mode)
@@ -158,13 +155,12 @@ def _mode_of(node: fx.Node) -> FakeTensorMode | None:
 
 
 def _is_plain(check: Check) -> bool:
-    """Whether a bound compares a symbol with a number, which the symbol's range holds as well."""
-    expression = check.expression
-    return check.kind == "range" or {
-        type(part)
-        for part in getattr(expression, "args", ())
-        if not isinstance(part, sympy.Integer)
-    } == {sympy.Symbol}
+    """Whether a bound compares one symbol with a number, which the symbol's range says as well."""
+    if check.kind == "range":
+        return True
+    sides = getattr(check.expression, "args", ())
+    numbers = [side for side in sides if isinstance(side, sympy.Integer)]
+    return len(numbers) == 1 and any(isinstance(side, sympy.Symbol) for side in sides)
 
 
 def _is_finite(bounds: Any) -> bool:

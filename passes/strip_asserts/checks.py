@@ -8,7 +8,6 @@ higher-order operator, which threads a token too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -31,7 +30,6 @@ _KINDS: dict[str, Kind] = {
     "aten::_functional_sym_constrain_range": "range",
     "aten::_functional_sym_constrain_range_for_size": "range",
 }
-_WRITTEN_BY_EXPORT = "torch/fx/passes/runtime_assert.py"
 _EXPRESSION = re.compile(r"for expression (.*) on node '")
 
 
@@ -88,28 +86,6 @@ def find_checks(graph: fx.Graph) -> list[Check]:
     """Every check of the graph, in program order."""
     found = (_read_check(node) for node in graph.nodes if node.op == "call_function")
     return [check for check in found if check]
-
-
-def lend_source_lines(checks: Iterable[Check]) -> None:
-    """Give checks that export wrote itself the user's line that they come from.
-
-    It is that of the nearest node up the chain of first inputs that has one.
-    """
-    traces: dict[fx.Node, str] = {}
-    for check in checks:
-        passed: list[fx.Node] = []
-        node: fx.Node | None = check.node
-        trace = ""
-        while node is not None and not trace:
-            passed.append(node)
-            own = node.meta.get("stack_trace") or ""
-            trace = traces.get(node) or ("" if _WRITTEN_BY_EXPORT in own else own)
-            if node in traces:
-                break
-            node = next(iter(node.all_input_nodes), None)
-        traces.update(dict.fromkeys(passed, trace))
-        if trace:
-            check.node.meta["stack_trace"] = trace
 
 
 def _read_check(node: fx.Node) -> Check | None:

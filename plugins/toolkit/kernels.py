@@ -19,14 +19,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy
 import torch
 import triton
 import triton.language as tl
+from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpretedFunction, _patch_lang
 from triton.runtime.jit import JITFunction
 
 from .symbolic import Size, known
 
+Int = Size
 Kernel = Any  # a function under @triton.jit; Triton ships no types
 
 _interpreting = threading.RLock()
@@ -68,9 +71,17 @@ def is_traced(tensor: torch.Tensor) -> bool:
     return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
 
 
+def is_interpreted(tensor: torch.Tensor) -> bool:
+    """Whether kernels on `tensor` run in the interpreter, which pays by the element."""
+    return tensor.device.type == "cpu"
+
+
 def at_least_one(size: Size) -> Size:
     """``max(1, size)``, symbolic where ``size`` is."""
-    return max(1, size) if isinstance(size, int) else torch.sym_max(1, size)
+    if isinstance(size, int):
+        return max(1, size)
+    larger: Size = torch.sym_max(1, size)  # type: ignore[no-untyped-call]  # torch has no types
+    return larger
 
 
 def cdiv(size: Size, block: int) -> Size:
@@ -89,8 +100,9 @@ def _interpreted(kernel: Kernel) -> Iterator[Kernel]:
         yield kernel
         return
     with _interpreting:
-        compiled_call = JITFunction.__call__
+        compiled_call, convert = JITFunction.__call__, interpreter._convert_float
         JITFunction.__call__ = _call_interpreted
+        interpreter._convert_float = _convert_float
         # Triton's own functions see triton.language.core, kernels see triton.language. Triton
         # patches what a nested call sees on every call and never restores it, after which
         # nothing compiles in this process (seen on triton 3.7.1): patch once, and restore.
@@ -100,6 +112,19 @@ def _interpreted(kernel: Kernel) -> Iterator[Kernel]:
         finally:
             scope.restore()
             JITFunction.__call__ = compiled_call
+            interpreter._convert_float = convert
+
+
+def _convert_float(values: Any, source: Any, target: Any, rounding: Any) -> Any:
+    """Round float32 to the nearest bfloat16, as GPUs do; Triton's interpreter truncates."""
+    if (source, target) != (tl.float32, tl.bfloat16):
+        return _convert_float_of_triton(values, source, target, rounding)
+    bits = values.view(numpy.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return numpy.where(numpy.isnan(values), (bits >> 16) | 0x40, rounded).astype(numpy.uint16)
+
+
+_convert_float_of_triton = interpreter._convert_float
 
 
 def _call_interpreted(function: Kernel, *args: Any, **kwargs: Any) -> Any:
@@ -128,7 +153,8 @@ def ordered_key(x):  # type: ignore[no-untyped-def]
     elif x.dtype == tl.float16 or x.dtype == tl.bfloat16:
         bits = x.to(tl.int16, bitcast=True)
         magnitude = tl.full(bits.shape, 0x7FFF, tl.int16)
-        key = tl.where(x != x, magnitude, bits ^ ((bits >> 15) & magnitude))
+        wide = x.to(tl.float32)  # the interpreter compares a bfloat16 by its bits
+        key = tl.where(wide != wide, magnitude, bits ^ ((bits >> 15) & magnitude))
     elif x.dtype == tl.uint8:
         key = x.to(tl.int16)
     else:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -68,14 +69,14 @@ def find_windows(axis: Axis, filter: Filter, dtype: torch.dtype, device: torch.d
     scale = _scale(axis, dtype, device)
     stretch = scale.clamp(min=1)
     support = stretch * filter.radius
-    output = torch.arange(axis.target, device=device, dtype=torch.float64)
+    output = _count(axis.target, device).to(torch.float64)
     # float64 holds the product exactly, so that the one rounding is ATen's; and it keeps a
     # compiler from contracting the product with the subtraction below.
     center = ((output + 0.5) * scale).to(dtype)
     start = _truncate((center - support).to(torch.float64) + 0.5, axis.size)
     end = _truncate((center + support).to(torch.float64) + 0.5, axis.size)
 
-    position = start[:, None] + torch.arange(taps, device=device)
+    position = start[:, None] + _count(taps, device)
     distance = (position.to(dtype) - center[:, None]).to(torch.float64) + 0.5
     weights = filter.weigh((distance * (1 / stretch)).to(dtype).abs())
     weights = torch.where(position < end[:, None], weights, 0.0)
@@ -84,7 +85,7 @@ def find_windows(axis: Axis, filter: Filter, dtype: torch.dtype, device: torch.d
 
     if not known(axis.size != axis.target):
         same = _number(axis.size, device) == _number(axis.target, device)
-        output = output.to(torch.int64)
+        output = _count(axis.target, device)
         start = torch.where(same, output, start)
         end = torch.where(same, output + 1, end)
         weights = torch.where(same, 1.0, weights)
@@ -135,8 +136,8 @@ def _scale(axis: Axis, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Input elements per output element, a 0-d tensor; divided in float64 and rounded once."""
     if uses_factor(axis):
         assert axis.factor is not None
-        scale = min(1 / axis.factor, LARGEST_SCALE)
-        return torch.full((), scale, dtype=dtype, device=device)
+        given = min(1 / axis.factor, LARGEST_SCALE)
+        return torch.full((), given, dtype=dtype, device=device)
     above, below = _number(axis.size, device), _number(axis.target, device)
     if axis.align_corners:
         scale = (above - 1) / (below - 1).clamp(min=1)
@@ -145,9 +146,14 @@ def _scale(axis: Axis, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 def _number(size: Size, device: torch.device) -> Tensor:
+    size = cast(int, size)  # torch's stubs know no SymInt here
     return torch.full((), size, dtype=torch.float64, device=device)
+
+
+def _count(size: Size, device: torch.device) -> Tensor:
+    return torch.arange(cast(int, size), device=device)
 
 
 def _truncate(x: Tensor, size: Size) -> Tensor:
     """Cut a window's edge to an element from 0 to `size`, before the cast can overflow."""
-    return x.clamp(min=0, max=size).to(torch.int64)
+    return x.clamp(min=0, max=cast(int, size)).to(torch.int64)

@@ -300,15 +300,45 @@ def test_a_dropped_bound_leaves_the_size_its_whole_range() -> None:
 def sum_of_counts(x: torch.Tensor, m: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
     one, other = x[m], x[n]
     torch._check(one.shape[0] + other.shape[0] <= 5)
+    torch._check(one.shape[0] >= other.shape[0])
     return torch.cat([one, other])
 
 
 def test_a_bound_on_two_sizes_gives_them_new_symbols() -> None:
     """The old symbols carry the relation, from which a compiler writes the check again."""
-    program = export(sum_of_counts, X, MASK, ~MASK & (X > 3))
+
+    def related(x: torch.Tensor, m: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        one, other = x[m], x[n]
+        torch._check(one.shape[0] >= other.shape[0])
+        return torch.cat([one, other])
+
+    program = export(related, X, MASK, ~MASK & (X > 5))
     stripped, log = strip(program, "ranges")
     assert log.declined("strip-asserts") == 0
     assert program.range_constraints.keys().isdisjoint(stripped.range_constraints)
+
+
+def test_two_picks_by_one_mask_keep_one_size() -> None:
+    def picked_twice(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+        one, other = x[m], (x + 1)[m]
+        torch._check(one.shape[0] <= 3)
+        return one * other
+
+    stripped, log = strip(export(picked_twice, X, MASK), "ranges")
+    assert log.declined("strip-asserts") == 0
+    assert [bounds.upper for bounds in stripped.range_constraints.values()] == [6]
+    torch.testing.assert_close(stripped.module()(X, ~MASK), X[~MASK] * (X[~MASK] + 1))
+    stripped.run_decompositions({})
+
+
+def test_a_size_made_outside_a_branch_keeps_its_bound() -> None:
+    program = export(bounds_count, X, MASK)
+    inner = program.graph_module
+    (maker,) = (node for node in inner.graph.nodes if node.meta.get("unbacked_bindings"))
+    del maker.meta["unbacked_bindings"]
+    _, log = strip(program, "ranges")
+    assert log.fired("strip-asserts") == 0
+    assert "the size comes from outside this graph" in reasons(log)
 
 
 def test_a_remainder_is_no_bound() -> None:

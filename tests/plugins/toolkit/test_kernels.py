@@ -44,7 +44,7 @@ def test_float_keys_keep_the_order_and_come_back(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_every_nan_is_the_one_greatest_key(dtype: torch.dtype) -> None:
     nan = torch.tensor([float("nan"), float("inf")], dtype=dtype)
-    key, back = keys(torch.stack([nan[0], -nan[0], nan[1]]))
+    key, back = keys(torch.stack([nan[0].abs(), -nan[0].abs(), nan[1]]))
     assert key[0] == key[1] and key[0] > key[2]
     assert back[:2].isnan().all()
 
@@ -65,6 +65,21 @@ def test_functions_of_triton_itself_are_interpreted_too() -> None:
     launch(prefix, (1,), x, out, 5, BLOCK=8)
     assert out.tolist() == [0, 1, 3, 6, 10]
     assert JITFunction.__call__ is call_before
+
+
+@triton.jit
+def narrow(x, out, n, BLOCK: tl.constexpr):
+    o = tl.arange(0, BLOCK)
+    tl.store(out + o, tl.load(x + o, mask=o < n).to(out.dtype.element_ty), mask=o < n)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_the_interpreter_rounds_to_nearest(dtype):
+    x = torch.randn(60) * torch.logspace(-4, 4, 60)
+    x[:3] = torch.tensor([float("nan"), float("inf"), 1 + 2**-9])
+    out = torch.empty(60, dtype=dtype)
+    launch(narrow, (1,), x, out, 60, BLOCK=64)
+    assert torch.equal(out.nan_to_num(7), x.to(dtype).nan_to_num(7))
 
 
 def test_an_empty_grid_still_runs_one_masked_program() -> None:

@@ -1,0 +1,63 @@
+"""`graftwork audit`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from graftwork.plugins.errors import InputError
+from graftwork.plugins.options import split_plugin_list
+
+from .progress import progress
+
+
+def run_audit(
+    file: Path,
+    data: Sequence[Path],
+    *,
+    runtime: str,
+    arch: str,
+    extra_symbols: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Print what every compiled library needs; leave with 1 where a runtime would refuse one."""
+    for path in (file, *data):
+        if not path.is_file():
+            raise InputError(f"no file {path}")
+    with progress(silent=as_json) as announce:
+        announce(f"read {file}")
+        from graftwork.backend.audit import audit_program
+
+        report = audit_program(
+            file,
+            [str(path) for path in data] or None,
+            runtime=runtime or None,
+            archs=split_plugin_list(arch),
+            extra_symbols=extra_symbols,
+        )
+    if as_json:
+        print(json.dumps(report.to_dict(), indent=2))
+    else:
+        console = Console()
+        title = f"{file} on ExecuTorch {report.release}"
+        table = Table("method", "bytes", "kernels", "architectures", "libraries", title=title)
+        for library in report.libraries:
+            table.add_row(
+                library.method,
+                str(library.size),
+                str(len(library.kernels)),
+                ", ".join(library.archs),
+                ", ".join(library.needed),
+            )
+        console.print(table)
+        for finding in report.findings:
+            console.print(str(finding), highlight=False, soft_wrap=True, markup=False)
+        if report.ok:
+            console.print("clean" if report.libraries else "clean: it has no CUDA delegate")
+    if not report.ok:
+        sys.exit(1)

@@ -1,0 +1,140 @@
+"""Rows of any length: a radix sort, least significant digit first, three launches a digit.
+
+A row is cut into tiles of TILE elements, its tiles into chunks of ``iters`` tiles.
+
+1. ``count_digits`` counts the digits of each tile, and adds the counts up within each chunk.
+2. ``scan_chunks`` adds the chunks of a row up.
+3. ``place_tiles`` sorts each tile by digit, in place order, with a network, and writes every
+   element to where its digit begins, plus what earlier tiles hold of that digit.
+
+No program waits for another: what one launch needs, an earlier launch wrote. (A radix sort
+that finds its offsets by looking back at other programs hangs where those are not scheduled.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from graftwork.shims_cuda.sort.key_kernels import digit_of
+from graftwork.shims_cuda.sort.network_kernels import sort_words, start
+
+jit: Callable[[Callable[..., Any]], Any] = triton.jit
+
+
+@jit
+def count_digits(  # type: ignore[no-untyped-def]
+    x,
+    tile_offsets,
+    chunk_counts,
+    rows,
+    n,
+    tiles,
+    chunks,
+    iters,
+    SHIFT: tl.constexpr,
+    DESCENDING: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Digit counts of one chunk of ``x`` [rows, n].
+
+    ``chunk_counts`` [rows, chunks, 256]: how often each digit occurs in the chunk.
+    ``tile_offsets`` [rows, tiles, 256]: how often it occurs in the tiles before, within the
+    chunk, less the rank of the tile's first such element in the tile.
+    """
+    row = (tl.program_id(0) // chunks).to(tl.int64)
+    chunk = tl.program_id(0) % chunks
+    n = tl.where(row < rows, n, 0)  # of no rows at all, one program still runs
+    digit = tl.arange(0, 256)
+    before = tl.zeros([256], tl.int32)
+    for step in range(iters):
+        tile = chunk * iters + step
+        at = tile * TILE + tl.arange(0, TILE)
+        value = tl.load(x + row * n + at, mask=at < n, other=0)
+        counts = tl.histogram(digit_of(value, SHIFT, DESCENDING), 256, mask=at < n)
+        first = tl.cumsum(counts, 0) - counts
+        to = tile_offsets + (row * tiles + tile) * 256 + digit
+        tl.store(to, before - first, mask=(tile < tiles) & (digit < 256))
+        before += counts
+    tl.store(chunk_counts + (row * chunks + chunk) * 256 + digit, before)
+
+
+@jit
+def scan_chunks(  # type: ignore[no-untyped-def]
+    chunk_counts, row_counts, chunks, DIGITS: tl.constexpr, CHUNKS: tl.constexpr
+):
+    """Running sums of ``chunk_counts`` [rows, chunks, 256] along the chunks, in its place.
+
+    Each sum leaves its own chunk out; ``row_counts`` [rows, 256] is the sum of all.
+    """
+    row = (tl.program_id(0) // (256 // DIGITS)).to(tl.int64)
+    digit = (tl.program_id(0) % (256 // DIGITS)) * DIGITS + tl.arange(0, DIGITS)
+    before = tl.zeros([DIGITS], tl.int32)
+    for begin in range(0, chunks, CHUNKS):
+        chunk = begin + tl.arange(0, CHUNKS)
+        at = chunk_counts + (row * chunks + chunk[:, None]) * 256 + digit[None, :]
+        counts = tl.load(at, mask=chunk[:, None] < chunks, other=0)
+        sums = tl.cumsum(counts, 0) - counts + before[None, :]
+        tl.store(at, sums, mask=chunk[:, None] < chunks)
+        before += tl.sum(counts, 0)
+    tl.store(row_counts + row * 256 + digit, before)
+
+
+@jit
+def place_tiles(  # type: ignore[no-untyped-def]
+    x,
+    x_index,
+    tile_offsets,
+    chunk_offsets,
+    row_counts,
+    y,
+    y_index,
+    rows,
+    n,
+    tiles,
+    chunks,
+    iters,
+    SHIFT: tl.constexpr,
+    DESCENDING: tl.constexpr,
+    FIRST: tl.constexpr,
+    REGS: tl.constexpr,
+    WARPS: tl.constexpr,
+):
+    """One tile of ``x`` and ``x_index`` [rows, n] to its places in ``y`` and ``y_index``.
+
+    In the FIRST pass an element's index is its column and ``x_index`` is not read.
+    """
+    TILE: tl.constexpr = 2 ** (REGS + WARPS + 5)
+    row = (tl.program_id(0) // tiles).to(tl.int64)
+    tile = tl.program_id(0) % tiles
+    left = tl.where(row < rows, n, 0) - tile * TILE  # of no rows at all, one program still runs
+    from_here = row * n + tile * TILE
+
+    place = start(REGS, WARPS)
+    value = tl.load(x + from_here + place, mask=place < left, other=0)
+    digit = tl.where(place < left, digit_of(value, SHIFT, DESCENDING), 256)
+    word = sort_words(digit * 2**16 + place, REGS + WARPS + 5, REGS, WARPS)
+    word = tl.reshape(tl.permute(word, (1, 0, 2)), [TILE])
+    source = word & 0xFFFF
+    digit = (word >> 16) & 255
+
+    each = tl.arange(0, 256)
+    offset = tl.load(row_counts + row * 256 + each)
+    offset = tl.cumsum(offset, 0) - offset
+    offset += tl.load(chunk_offsets + (row * chunks + tile // iters) * 256 + each)
+    offset += tl.load(tile_offsets + (row * tiles + tile) * 256 + each)
+    slot = tl.arange(0, TILE)
+    to = row * n + tl.gather(offset, digit, 0) + slot
+
+    tl.debug_barrier()  # read the values again, rather than keep them through the network
+    value = tl.load(x + from_here + slot, mask=slot < left, other=0)
+    tl.store(y + to, tl.gather(value, source, 0), mask=slot < left)
+    if FIRST:
+        index = tile * TILE + source
+    else:
+        index = tl.load(x_index + from_here + slot, mask=slot < left, other=0)
+        index = tl.gather(index, source, 0)
+    tl.store(y_index + to, index.to(y_index.dtype.element_ty), mask=slot < left)

@@ -1,0 +1,172 @@
+"""Which kernels sort the rows of a contiguous ``[rows, n]`` tensor, and their launches."""
+
+from __future__ import annotations
+
+import torch
+
+from graftwork.plugins.toolkit.kernels import Int, at_least_one, cdiv, launch
+from graftwork.plugins.torch_private import upper_bound
+from graftwork.shims_cuda.sort.block_kernels import best_of_groups, sort_block
+from graftwork.shims_cuda.sort.radix_kernels import count_digits, place_tiles, scan_chunks
+
+LONGEST_ROW = 2**30
+BLOCK_ROW = 8192  # the longest row that one program sorts
+GROUPS = (64, 32, 16, 8)  # how many elements may stand behind one candidate of a top-k
+DIGIT = 8
+TILE_REGS, TILE_WARPS = 5, 1  # a radix tile: 2**5 elements a thread, 2**1 warps
+TILE = 2 ** (TILE_REGS + TILE_WARPS + 5)
+CHUNKS = 1024  # about how many chunks the rows are cut into, if they are long enough
+
+
+def sort_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Values and int64 columns of each row of ``x`` [rows, n] in stable order."""
+    n = x.shape[1]
+    if fits(n, BLOCK_ROW):
+        return block_rows(x, n, descending)
+    return radix_rows(x, descending)
+
+
+def topk_rows(x: torch.Tensor, k: Int, largest: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first ``k`` values of each row and their int64 columns, equal values by column."""
+    if fits(x.shape[1], BLOCK_ROW):
+        return block_rows(x, k, largest)
+    group = next((size for size in GROUPS if fits(k, BLOCK_ROW // size)), None)
+    if group is None:
+        values, indices = radix_rows(x, largest)
+        return values.narrow(1, 0, k).contiguous(), indices.narrow(1, 0, k).contiguous()
+    return block_rows(x, k, largest, best_groups(x, k, largest, group), group)
+
+
+def fits(size: Int, limit: int) -> bool:
+    """Whether ``size``, which may be symbolic, is known never to exceed ``limit``."""
+    bound = upper_bound(size)
+    return bound is not None and bound <= limit
+
+
+def best_groups(x: torch.Tensor, k: Int, largest: bool, group: int) -> torch.Tensor:
+    """The ``k`` stretches of ``group`` elements that hold the first ``k`` of each row.
+
+    A stretch stands for its first element in the wanted order. Of two stretches, the one whose
+    own first comes first comes first itself, ties by position; so an element outside the first
+    k stretches comes after k others, namely the firsts of these.
+    """
+    rows, n = x.shape
+    groups = cdiv(n, group)
+    wide = x.dtype in (torch.int64, torch.float64)
+    best = torch.empty((rows, groups), dtype=torch.int64 if wide else torch.int32, device=x.device)
+    block = 4096
+    blocks = cdiv(n, block)
+    options = {"DESCENDING": largest, "GROUP": group, "BLOCK": block, "num_warps": 4}
+    launch(best_of_groups, (rows * blocks,), x, best, n, blocks, groups, **options)
+    if not fits(groups, BLOCK_ROW):
+        picked = best_groups(best, k, False, group)
+        return block_rows(best, k, False, picked, group, with_values=False)[1]
+    return block_rows(best, k, False, with_values=False)[1]
+
+
+def block_rows(
+    x: torch.Tensor,
+    k: Int,
+    descending: bool,
+    groups: torch.Tensor | None = None,
+    group: int = 0,
+    with_values: bool = True,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first ``k`` of the candidates of each row, which one program holds (`sort_block`)."""
+    rows, n = x.shape
+    bound = upper_bound(k * group if groups is not None else n)
+    assert bound is not None and bound <= BLOCK_ROW
+    span = max(1, (bound - 1).bit_length())
+    regs = min(max(span - 5, 3), 5)
+    warps = max(2 if span <= 10 else span - regs - 5, 1)
+    rows_a_program = 2 ** (regs + warps + 5 - span)
+    values = torch.empty((rows, k), dtype=x.dtype, device=x.device) if with_values else x
+    index_type = torch.int64 if with_values else torch.int32
+    indices = torch.empty((rows, k), dtype=index_type, device=x.device)
+    launch(
+        sort_block,
+        (cdiv(rows, rows_a_program),),
+        x,
+        indices if groups is None else groups,
+        values,
+        indices,
+        rows,
+        n,
+        k,
+        DESCENDING=descending,
+        GROUP=group,
+        WITH_VALUES=with_values,
+        SPAN=span,
+        REGS=regs,
+        WARPS=warps,
+        num_warps=2**warps,
+    )
+    return values, indices
+
+
+def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Values and int64 columns of each row in stable order, for rows of any length."""
+    rows, n = x.shape
+    tiles = at_least_one(cdiv(n, TILE))
+    iters = at_least_one(rows * tiles // CHUNKS)
+    chunks = (tiles + iters - 1) // iters
+
+    def table(*shape: Int) -> torch.Tensor:
+        return torch.empty(shape, dtype=torch.int32, device=x.device)
+
+    some = at_least_one(rows)
+    tile_offsets, chunk_counts = table(some, tiles, 256), table(some, chunks, 256)
+    row_counts = table(some, 256)
+    values = torch.empty_like(x)
+    indices = torch.empty((rows, n), dtype=torch.int64, device=x.device)
+    passes = 1 if x.dtype == torch.bool else x.dtype.itemsize
+    spare = torch.empty_like(x) if passes > 1 else values
+    columns = [table(rows, n), table(rows, n)] if passes > 1 else [indices, indices]
+
+    source, column = x, indices
+    for turn in range(passes):
+        last = turn == passes - 1
+        target = values if (passes - turn) % 2 else spare
+        to_column = indices if last else columns[turn % 2]
+        digit = {"SHIFT": DIGIT * turn, "DESCENDING": descending}
+        sizes = (rows, n, tiles, chunks, iters)
+        launch(
+            count_digits,
+            (rows * chunks,),
+            source,
+            tile_offsets,
+            chunk_counts,
+            *sizes,
+            **digit,
+            TILE=TILE,
+            num_warps=4,
+        )
+        launch(
+            scan_chunks,
+            (rows * 16,),
+            chunk_counts,
+            row_counts,
+            chunks,
+            DIGITS=16,
+            CHUNKS=128,
+            num_warps=4,
+        )
+        launch(
+            place_tiles,
+            (rows * tiles,),
+            source,
+            column,
+            tile_offsets,
+            chunk_counts,
+            row_counts,
+            target,
+            to_column,
+            *sizes,
+            **digit,
+            FIRST=turn == 0,
+            REGS=TILE_REGS,
+            WARPS=TILE_WARPS,
+            num_warps=2**TILE_WARPS,
+        )
+        source, column = target, to_column
+    return values, indices

@@ -1,0 +1,69 @@
+"""A number read from a tensor keeps its digits on the way into a kernel."""
+
+import pytest
+import torch
+from torch import nn
+
+from graftwork.backend.patches import float_scalars as patch
+from graftwork.plugins import torch_private
+
+VALUES = (1 / 3, 1e-300, 16777217.0, -0.0, float("inf"))
+
+
+class Scale(nn.Module):
+    def forward(self, t):
+        return torch.ones(3, dtype=torch.float64) * t.item()
+
+
+def compiled(folder):
+    program = torch.export.export(Scale(), (torch.tensor(1.5, dtype=torch.float64),))
+    path = str(folder / "scale.pt2")
+    torch._inductor.aoti_compile_and_package(program, package_path=path)
+    return torch._inductor.aoti_load_package(path)
+
+
+def test_a_float64_read_with_item_is_exact(tmp_path):
+    """pytorch/pytorch#170289: 1/3 became 0.3333333432674408, 1e-300 became 0."""
+    with patch.patch_compile():
+        program = compiled(tmp_path)
+    for value in VALUES:
+        result = program(torch.tensor(value, dtype=torch.float64))
+        assert torch.equal(result, torch.full((3,), value, dtype=torch.float64))
+
+
+def test_without_it_digits_are_lost(tmp_path, deep):
+    if not patch._is_needed():
+        pytest.skip(f"torch {torch.__version__} keeps them")
+    assert compiled(tmp_path)(torch.tensor(1 / 3, dtype=torch.float64))[0] != 1 / 3
+
+
+def test_a_users_kernel_takes_a_python_float_as_its_launch_would():
+    """pytorch/pytorch#190340: it was typed float64, and x * 0.1 differed from eager."""
+    utils, common = torch_private.inductor_triton_utils(), torch_private.inductor_codegen_common()
+    wrapper = torch_private.inductor_python_wrapper()
+    seen = {}
+
+    class Wrapper(wrapper):
+        def __init__(self):
+            pass
+
+    def define(self):
+        seen["user"] = utils.signature_of(common.SizeArg("scale", 0.1), size_dtype=None)
+
+    graph = torch_private.inductor_graph()
+    stock = wrapper.define_user_defined_triton_kernel
+    wrapper.define_user_defined_triton_kernel = define
+    try:
+        with patch.patch_compile(), _current_device(graph):
+            Wrapper().define_user_defined_triton_kernel()
+            seen["own"] = utils.signature_of(common.SizeArg("scale", 0.1), size_dtype=None)
+    finally:
+        wrapper.define_user_defined_triton_kernel = stock
+    assert seen["user"] == "fp32"
+    assert seen["own"] == "fp64"
+
+
+def _current_device(graph):
+    import types
+
+    return graph.V.set_graph_handler(types.SimpleNamespace(current_device=torch.device("cuda")))

@@ -1,0 +1,136 @@
+"""The sort plugin: its properties, its long-row kernels, ties, refusals and reach."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from triton.backends.compiler import GPUTarget
+
+from graftwork.plugins import Declined
+from graftwork.plugins.checking import find_plugin
+from graftwork.plugins.verification import verify_property
+from graftwork.shims_cuda import sort as plugin
+from graftwork.shims_cuda.sort import rows
+from graftwork.shims_cuda.sort.promises import DTYPES, PROPERTIES, make
+
+KINDS = ("distinct", "few")
+
+
+def bits(x: torch.Tensor) -> torch.Tensor:
+    width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return x.contiguous().view(width[x.itemsize])
+
+
+def assert_sorted_as_eager(
+    got: tuple[torch.Tensor, torch.Tensor], x: torch.Tensor, descending: bool
+) -> None:
+    values, indices = torch.sort(x, dim=1, descending=descending, stable=True)
+    count = got[0].shape[1]
+    assert torch.equal(got[1], indices[:, :count])
+    assert torch.equal(bits(got[0]), bits(values[:, :count]))
+
+
+def test_the_plugin_is_listed() -> None:
+    assert find_plugin("sort").implements("list_kernels")
+
+
+@pytest.mark.parametrize("promise", PROPERTIES, ids=lambda promise: promise.name)
+def test_promise(promise, examples: int) -> None:
+    cheap = promise.name != "long-sorts-equal-eager" or examples > 100
+    result = verify_property(find_plugin("sort"), promise, examples if cheap else 2)
+    assert result.passed, f"{result.message}\n{result.script}"
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_radix_passes_sort_every_dtype(dtype: torch.dtype) -> None:
+    """One tile and a bit: flagos-ai/FlagGems#5981 hangs where programs wait for each other."""
+    x = make(dtype, (1, rows.TILE + 5), "distinct" if dtype.itemsize > 2 else "few", 1)
+    assert_sorted_as_eager(rows.radix_rows(x, False), x, False)
+
+
+def test_radix_counts_add_up_over_chunks_and_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "CHUNKS", 2)  # so a chunk has several tiles
+    x = make(torch.int8, (2, 3 * rows.TILE + 1), "few", 2)
+    assert_sorted_as_eager(rows.radix_rows(x, True), x, True)
+
+
+@pytest.mark.parametrize(("rows_", "n"), [(3, 1), (70, 2), (1, 129), (2, 700)])
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16), ids=str)
+def test_one_program_sorts_rows_of_any_count(dtype: torch.dtype, rows_: int, n: int) -> None:
+    x = make(dtype, (rows_, n), "few", n)
+    assert_sorted_as_eager(rows.sort_rows(x, True), x, True)
+
+
+@pytest.mark.parametrize("largest", (True, False))
+def test_topk_of_a_long_row_takes_equal_values_in_order(largest: bool) -> None:
+    x = make(torch.float32, (2, 9000), "few", 3)
+    assert_sorted_as_eager(rows.topk_rows(x, 20, largest), x, largest)
+
+
+def test_topk_narrows_groups_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "BLOCK_ROW", 128)
+    x = make(torch.int64, (2, 64 * 130), "distinct", 4)
+    assert_sorted_as_eager(rows.topk_rows(x, 2, True), x, True)
+
+
+def test_topk_of_most_of_a_row_sorts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "BLOCK_ROW", 64)
+    x = make(torch.int8, (1, 300), "distinct", 5)
+    assert_sorted_as_eager(rows.topk_rows(x, 100, False), x, False)
+
+
+def test_sizes_without_a_bound_and_empty_ones_run() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            values, indices = torch.ops.graftwork.sort(x, 1, True)
+            return values, indices
+
+    dynamic = {"x": {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}}
+    x = make(torch.int8, (2, 40), "few", 6)
+    program = torch.export.export(Model(), (x,), dynamic_shapes=dynamic).run_decompositions({})
+    assert_sorted_as_eager(program.module()(x), x, True)
+    empty = torch.empty((3, 0), dtype=torch.float32)
+    assert torch.ops.graftwork.sort(empty, 1, False)[1].shape == (3, 0)
+
+
+def test_an_empty_problem_of_unknown_size_touches_nothing() -> None:
+    for shape in ((0, 5), (5, 0)):
+        values, indices = rows.radix_rows(torch.empty(shape, dtype=torch.int8), False)
+        assert values.shape == indices.shape == shape
+
+
+def test_declines_what_no_kernel_sorts() -> None:
+    with pytest.raises(Declined, match="complex"):
+        plugin._check(torch.zeros(3, dtype=torch.complex64), 0)
+    with pytest.raises(Declined, match="longest"):
+        plugin._check(torch.empty(2**30 + 1, dtype=torch.int8, device="meta"), 0)
+    with pytest.raises(Declined, match="empty"):
+        plugin._median(torch.zeros(0))
+
+
+@pytest.mark.parametrize("k", (-1, 4))
+def test_topk_refuses_a_k_out_of_range(k: int) -> None:
+    with pytest.raises(RuntimeError, match="topk"):
+        torch.ops.graftwork.topk(torch.zeros(3), k, 0, True)
+
+
+def kernels_of_every_kind() -> None:
+    """With small networks, which compile in a tenth of the time."""
+    for dtype in (torch.bfloat16, torch.float32, torch.int64):
+        rows.sort_rows(torch.zeros((2, 60), dtype=dtype), False)
+    rows.topk_rows(torch.zeros((1, 300)), 1, True)
+    rows.radix_rows(torch.zeros((1, 60), dtype=torch.int8), True)
+
+
+NAMES = {"sort_block", "best_of_groups", "count_digits", "scan_chunks", "place_tiles"}
+
+
+def test_kernels_compile_without_a_gpu(compile_everywhere, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(rows, "BLOCK_ROW", 64)
+    targets = {"sm_90": GPUTarget("cuda", 90, 32), "gfx942": GPUTarget("hip", "gfx942", 64)}
+    assert compile_everywhere(kernels_of_every_kind, targets) == NAMES
+
+
+def test_kernels_compile_for_every_target(compile_everywhere, monkeypatch, deep) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(rows, "BLOCK_ROW", 64)
+    assert compile_everywhere(kernels_of_every_kind) == NAMES

@@ -1,0 +1,200 @@
+"""`graftwork.lower`: artifacts that equal eager, and nothing left behind where there is none."""
+
+import errno
+from pathlib import Path
+
+import pytest
+import torch
+from torch.export import Dim
+
+import graftwork
+from graftwork.backend.targets.cpu import CpuTarget
+from graftwork.inspecting import inspect_artifact
+from graftwork.plugins.errors import InputError, NotLowerableError, VerificationError
+
+
+class Tiny(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.linear(x).detach() * 2
+
+
+class Counter(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x):
+        self.count.add_(1)
+        return x + self.count
+
+
+X = torch.arange(12.0).reshape(3, 4)
+
+
+def left_behind(directory):
+    return [path for path in directory.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("target", ["cpu", "aoti"])
+def test_artifact_runs_and_carries_its_plugin_set(target, tmp_path):
+    torch.manual_seed(0)
+    model = Tiny()
+    lowered = graftwork.lower(model, (X,), target=target, directory=tmp_path)
+    assert left_behind(tmp_path) == [lowered.artifact]
+    (output,) = lowered(X + 1)
+    torch.testing.assert_close(output, model(X + 1))
+    made = inspect_artifact(lowered.artifact)["made_by"]
+    assert made["target"] == target and made["torch"] == torch.__version__
+    assert {"detach-copy": 1}.items() <= {p["id"]: p["fired"] for p in made["plugins"]}.items()
+
+
+def test_two_lowerings_give_equal_bytes(tmp_path):
+    torch.manual_seed(0)
+    model = Tiny()
+    first = graftwork.lower(model, (X,), directory=tmp_path / "a").artifact.read_bytes()
+    second = graftwork.lower(model, (X,), directory=tmp_path / "b").artifact.read_bytes()
+    assert first == second
+
+
+def test_dynamic_shapes_reach_the_artifact(tmp_path):
+    shapes = ({0: Dim("rows", min=1, max=8)},)
+    model = Tiny()
+    lowered = graftwork.lower(model, (X,), dynamic_shapes=shapes, directory=tmp_path)
+    other = torch.randn(7, 4)
+    torch.testing.assert_close(lowered(other)[0], model(other))
+
+
+def test_written_buffer_is_compared_from_the_state_it_was_exported_in(tmp_path):
+    model = Counter()
+    lowered = graftwork.lower(model, (X,), directory=tmp_path)
+    assert lowered.report.outputs[0].max_abs_diff == 0
+    assert model.count.item() == 0
+
+
+def test_several_methods_make_one_program(tmp_path):
+    programs = {
+        "forward": torch.export.export(Tiny(), (X,)),
+        "count": torch.export.export(Counter(), (X,)),
+    }
+    lowered = graftwork.lower(programs, directory=tmp_path, name="two")
+    assert inspect_artifact(lowered.artifact)["methods"] == ["count", "forward"]
+    assert torch.equal(lowered(X, method="count")[0], X + 1)
+    with pytest.raises(InputError, match="has no method 'other'; it has count, forward"):
+        lowered(X, method="other")
+
+
+def test_exported_program_brings_its_own_inputs(tmp_path):
+    lowered = graftwork.lower(torch.export.export(Tiny(), (X,)), directory=tmp_path)
+    assert lowered.report.outputs[0].equal
+
+
+def test_drop_in_for_a_script_of_ones_own():
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    program = graftwork.rewrite(torch.export.export(Tiny(), (X,)))
+    edge = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
+    assert "detach" not in str(edge.exported_program().graph)
+
+
+def test_application_limit_reaches_the_plugins(tmp_path):
+    report = graftwork.lower(Tiny(), (X,), directory=tmp_path, application_limit=0).report
+    assert sum(plugin.fired for plugin in report.plugins) == 0
+
+
+def test_wrong_result_is_an_error_and_nothing_is_written(tmp_path, monkeypatch):
+    run = CpuTarget.run
+    monkeypatch.setattr(CpuTarget, "run", lambda *a: [o + 1 for o in run(*a)])
+    with pytest.raises(VerificationError, match=r"forward output 0: 6 of 6 elements differ"):
+        graftwork.lower(Tiny(), (X,), directory=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_unequal_infinities_and_nan_are_differences(tmp_path, monkeypatch):
+    monkeypatch.setattr(CpuTarget, "run", lambda *a: [torch.full((3, 2), float("nan"))])
+    with pytest.raises(VerificationError):
+        graftwork.lower(Tiny(), (X,), directory=tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        KeyboardInterrupt(),
+        NotLowerableError("x"),
+    ],
+)
+def test_full_disk_interruption_and_failure_leave_nothing(tmp_path, monkeypatch, failure):
+    def fail(self, request):
+        (request.directory / "half.pte").write_bytes(b"half")
+        raise failure
+
+    monkeypatch.setattr(CpuTarget, "build", fail)
+    expected = InputError if isinstance(failure, OSError) else type(failure)
+    with pytest.raises(expected):
+        graftwork.lower(Tiny(), (X,), directory=tmp_path / "new" / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_artifact_that_stands_is_kept_when_a_lowering_fails(tmp_path, monkeypatch):
+    artifact = graftwork.lower(Tiny(), (X,), directory=tmp_path).artifact
+    before = artifact.read_bytes()
+    monkeypatch.setattr(CpuTarget, "run", lambda *a: [torch.zeros(3, 2)])
+    with pytest.raises(VerificationError):
+        graftwork.lower(Tiny(), (X,), directory=tmp_path)
+    assert artifact.read_bytes() == before
+    assert left_behind(tmp_path) == [artifact]
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "message"),
+    [
+        ("not a module", (X,), "a str cannot be lowered"),
+        (Tiny(), (torch.ones(3, 5),), "does not run in eager mode on the inputs given"),
+        (Tiny(), (X.double(),), "does not run in eager mode on the inputs given"),
+        (Tiny(), (), "does not run in eager mode on the inputs given"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_one_error(tmp_path, model, inputs, message):
+    with pytest.raises(InputError, match=message):
+        graftwork.lower(model, inputs, directory=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_export_that_fails_is_one_error(tmp_path):
+    class Branch(torch.nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(InputError, match=r"torch.export refused Branch"):
+        graftwork.lower(Branch(), (X,), directory=tmp_path)
+
+
+def test_disabled_provider_is_named_for_what_cannot_lower(tmp_path):
+    class Resized(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.interpolate(
+                x[None, None], size=(2, 2), mode="bicubic", antialias=True
+            )
+
+    with pytest.raises(
+        NotLowerableError, match=r"_upsample_bicubic2d_aa.*--enable antialiased-resize"
+    ):
+        graftwork.lower(Resized(), (X,), directory=tmp_path, disable=["antialiased-resize"])
+
+
+def test_aoti_takes_one_method(tmp_path):
+    programs = {name: torch.export.export(Tiny(), (X,)) for name in ("a", "b")}
+    with pytest.raises(InputError, match="takes one method, not 2"):
+        graftwork.lower(programs, target="aoti", directory=tmp_path)
+
+
+def test_public_names_are_the_documented_ones():
+    assert {name for name in graftwork.__all__} == {"Lowered", "lower", "rewrite", "verify"}
+    with pytest.raises(AttributeError, match="no attribute 'missing'"):
+        _ = graftwork.missing
+    assert Path(graftwork.__file__).parent.joinpath("py.typed").exists()

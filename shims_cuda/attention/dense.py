@@ -10,6 +10,7 @@ from torch._ops import OpOverload
 from graftwork.plugins import Declined
 from graftwork.plugins.toolkit.kernels import is_traced
 from graftwork.plugins.toolkit.symbolic import Size, known
+from graftwork.plugins.torch_private import untraced
 
 from .checks import check_operands, check_scale, rows_contiguous
 from .launch import Problem, run_forward, run_split
@@ -115,11 +116,12 @@ def _heads_outside(
     """Whether eager lays the result out heads outside tokens (contiguous) or tokens outside.
 
     Views behind the operator were exported for eager's layout, which depends on the kernel that
-    eager picks; so ask it. The answer's nodes are dead and are dropped.
+    eager picks; so ask it.
     """
     if not is_traced(query) or query.dim() != 4:
         return True
-    eager = SDPA(query, key, value, mask, 0.0, causal, scale=scale, enable_gqa=grouped)
+    with untraced():
+        eager = SDPA(query, key, value, mask, 0.0, causal, scale=scale, enable_gqa=grouped)
     return known(eager.stride(1) >= eager.stride(2))
 
 

@@ -315,6 +315,16 @@ def test_a_copy_from_the_result_of_a_copy():
     assert done.copies_without_count()
 
 
+def test_a_mask_that_is_itself_made_by_a_masked_copy():
+    def program(x, src, mask):
+        both = copy(mask, x > 0, src > 5)
+        return copy(x, src, both)
+
+    done = Rewritten(program, X, SRC, MASK)
+    assert done.fired == 2
+    assert done.copies_without_count()
+
+
 def test_picks_that_several_puts_use_are_made_once():
     def program(x, src, mask):
         picks = src[mask].exp()
@@ -790,20 +800,27 @@ def test_a_check_against_the_count_of_another_mask_keeps_both():
     keeps_index("checks its count", program, X, SRC, MASK, MASK.flip(0).flip(1) & True)
 
 
-@pytest.mark.parametrize("check", ["size", "metadata"])
-def test_checks_on_other_sizes_of_the_picks_keep_the_index(check):
+@pytest.mark.parametrize("check", ["metadata", "tail", "half", "exactly"])
+def test_checks_that_are_not_of_the_count_or_not_of_any_mask_keep_the_index(check):
     module = make_graph(copies=1, history=1, rank=2)
     (picks,) = module.graph.find_nodes(op="call_function", target=aten.index.Tensor)
-    with module.graph.inserting_after(picks):
+    (put,) = module.graph.find_nodes(op="call_function", target=aten.index_put.default)
+
+    def call(target, *arguments, value=None):
+        node = module.graph.call_function(target, arguments)
+        node.meta["val"] = value
+        return node
+
+    with module.graph.inserting_before(put):
         if check == "metadata":
-            module.graph.call_function(aten._assert_tensor_metadata.default, (picks, [3, 8]))
+            call(aten._assert_tensor_metadata.default, picks, [3, 8])
         else:
-            size = module.graph.call_function(aten.sym_size.int, (picks, 1))
-            size.meta["val"] = 8
-            with module.graph.inserting_after(size):
-                holds = module.graph.call_function(operator.le, (size, 8))
-            with module.graph.inserting_after(holds):
-                module.graph.call_function(aten._assert_scalar.default, (holds, "at most 8"))
+            size = call(aten.sym_size.int, picks, 1 if check == "tail" else 0, value=8)
+            if check == "half":
+                size = call(operator.floordiv, size, 2, value=4)
+            compare = operator.eq if check == "exactly" else operator.le
+            holds = call(compare, size, 64, value=True)
+            call(aten._assert_scalar.default, holds, "at most 64")
     view = View.of(module)
     assert view.fired == 1
     assert "checks its count" in view.declined[0]

@@ -14,7 +14,7 @@ from graftwork.plugins.torch_private import untraced
 
 from .checks import check_operands, check_scale, rows_contiguous
 from .launch import Problem, run_forward, run_split
-from .tiles import CHUNK, Tiles, forward_tiles, split_tiles, target_archs
+from .tiles import LONG, SPLIT_KEYS, Tiles, forward_tiles, split_tiles, target_archs
 
 SDPA: OpOverload = torch.ops.aten.scaled_dot_product_attention.default
 
@@ -55,11 +55,12 @@ def attend_dense(
     group = q.shape[1] // k.shape[1]
     rows = q.shape[2]
     tiles = None
-    if isinstance(rows, int) and rows > 0 and not known(k.shape[2] <= CHUNK):
+    if isinstance(rows, int) and rows > 0 and not known(k.shape[2] <= SPLIT_KEYS):
         tiles = split_tiles(rows * group, size, itemsize, precision, archs)
     split = tiles is not None
     if tiles is None:
-        tiles = forward_tiles(size, itemsize, precision, archs, group if is_causal else 1)
+        sweep, long = group if is_causal else 1, known(k.shape[2] >= LONG)
+        tiles = forward_tiles(size, itemsize, precision, archs, sweep, long)
     out = dense_attention(
         q,
         k,

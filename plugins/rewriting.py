@@ -23,6 +23,7 @@ from .registry import Plugin
 from .selection import Choice, Selection
 from .stamps import stamp_new_nodes
 from .toolkit.graphs import sub_graphs
+from .turns import TORCH_TURN
 
 
 @dataclass(frozen=True)
@@ -73,16 +74,17 @@ def rewrite_program(
     """
     choices = [choice for choice in selection.enabled if choice.plugin.serves(context.target)]
     log = RewriteLog(limit=context.application_limit)
-    program = _own_copy(program)
-    for choice in choices:
-        if choice.plugin.implements("rewrite_graph"):
-            _apply_pass(program, choice, context, log)
-    expand_operators(program, choices, context, log)
-    _renew_signature(program)
-    if log.applications:
-        # Once, at the end: writing a graph's code takes longer than most passes over it.
-        for _, module in sub_graphs(program.graph_module):
-            module.recompile()
+    with TORCH_TURN:
+        program = _own_copy(program)
+        for choice in choices:
+            if choice.plugin.implements("rewrite_graph"):
+                _apply_pass(program, choice, context, log)
+        expand_operators(program, choices, context, log)
+        _renew_signature(program)
+        if log.applications:
+            # Once, at the end: writing a graph's code takes longer than most passes over it.
+            for _, module in sub_graphs(program.graph_module):
+                module.recompile()
     return program, log
 
 
@@ -143,7 +145,12 @@ def _own_graph(
                 copies[value].meta.update(value.meta)
             value = copies[value]
         named[target] = value
-    return named, copy.deepcopy(module.graph)
+    graph = copy.deepcopy(module.graph)
+    for old, new in zip(module.graph.nodes, graph.nodes, strict=True):
+        # A copied graph renames an argument called like a Python built-in, such as `input`; the
+        # signature knows it by the name it had.
+        new.name = old.name
+    return named, graph
 
 
 def _writes_in_place(node: fx.Node) -> bool:

@@ -3,10 +3,10 @@
     python benchmarks/scaling.py [--sizes 1000,10000,100000] [--policy ranges] [--json]
 
 A block of user code that holds a candidate for every built-in pass and decomposition among some
-350 nodes of ordinary arithmetic is exported once and repeated, each copy fed by the one before and
-with symbols of its own. Asked for: ten times the nodes take at most twelve times as long, and all
-plugins together at most 10 seconds at 100,000 nodes. Exits with 1 where that does not hold. Seconds
-are the processor's, so that what else the machine does counts for nothing.
+350 nodes of ordinary arithmetic is exported once and repeated, each copy fed by the one before
+and with symbols of its own. Asked for: ten times the nodes take at most twelve times as long, and
+all plugins together at most 10 seconds at 100,000 nodes. Exits with 1 where that does not hold.
+Seconds are the processor's, so that what else the machine does counts for nothing.
 """
 
 from __future__ import annotations

@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+from graftwork.plugins import Declined, LoweringContext
+from graftwork.plugins.checking import find_plugin
 from graftwork.plugins.verification import assert_verified
-from graftwork.shims_cuda.scatter_reduce import scatter_reduce
+from graftwork.shims_cuda.scatter_reduce import Options, scatter_reduce
 from graftwork.shims_cuda.stages.columns import fold_columns
 from graftwork.shims_cuda.stages.fold import fold_groups
 from graftwork.shims_cuda.stages.problem import Problem, three_dims
@@ -103,6 +105,17 @@ def test_a_value_out_of_range_is_dropped(reduce, columns):
     assert torch.equal(out, expected)
 
 
+@pytest.mark.parametrize("reduce", ["prod", "mean", "amax", "amin"])
+def test_bool_has_sums_only(reduce):
+    """CUDA eager has no other reduction of bool, and says so."""
+    x, index = torch.zeros(3, dtype=torch.bool), torch.tensor([0])
+    kernels = find_plugin("scatter-reduce").call(
+        "list_kernels", options=Options(), context=LoweringContext()
+    )
+    with pytest.raises(Declined, match=f"bool has no scatter_reduce by {reduce}, only by sum"):
+        kernels[torch.ops.aten.scatter_reduce.two](x, 0, index, x[:1], reduce)
+
+
 def test_rows_longer_than_a_piece_fold_piece_by_piece():
     src = torch.arange(1.0, 60.0)
     index = torch.zeros(59, dtype=torch.int64)
@@ -124,14 +137,13 @@ def test_every_kernel_compiles_for_every_gpu(compile_everywhere):
         "add_all",
         "count_digits",
         "count_names",
-        "find_bounds",
         "fold_pieces",
         "fold_planes",
         "fold_rows",
+        "fill_identity",
         "fold_stretches",
         "move_by_digit",
-        "number_rows",
-        "raise_keys",
+        "raise_keys_by_strips",
         "scan_blocks",
         "settle_keys",
     }

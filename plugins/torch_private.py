@@ -124,7 +124,7 @@ def symbolic_expression(value: Any) -> Any:
     return value
 
 
-def untraced() -> AbstractContextManager[None]:
+def untraced() -> AbstractContextManager[object]:
     """While active, what runs on fake tensors is not recorded by `trace_functional`.
 
     Stands for `torch.fx.experimental.proxy_tensor.disable_proxy_modes_tracing`.

@@ -124,6 +124,18 @@ def test_windows_on_which_versions_agree_lower_for_any_lengths() -> None:
         torch.testing.assert_close(out, expected.flatten(1))
 
 
+def test_number_of_sequences_is_not_fixed_at_the_example() -> None:
+    def program(q: torch.Tensor, cu: torch.Tensor) -> torch.Tensor:
+        return varlen_attn(q, q, q, cu, cu, 4, 4)
+
+    count = torch.export.Dim("count", max=64)
+    q = torch.randn(9, 1, 4)
+    module, _ = rewritten(Case(program, (q, offsets(4)), dynamic_shapes=((None, {0: count}),)))
+    for cu in (offsets(4), offsets(2, 3, 7)):
+        expected, *_ = reference(bind(VARLEN_ATTN, (q, q, q, cu, cu, 4, 4), {}))
+        torch.testing.assert_close(module(q, cu), expected)
+
+
 def test_it_is_rewritten_inside_a_branch() -> None:
     def program(q: torch.Tensor, cu: torch.Tensor) -> torch.Tensor:
         def packed(q: torch.Tensor, cu: torch.Tensor) -> torch.Tensor:

@@ -147,8 +147,7 @@ def _place(tokens: Int, cu_seq: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
     cu_seq = cu_seq.to(torch.int64)
     token = torch.arange(tokens, device=cu_seq.device)  # type: ignore[arg-type]  # takes SymInt
     sequence = (cu_seq[1:] <= token[:, None]).sum(-1)
-    # Tokens past the last sequence take the last end. (A symbolic bound given to `clamp` would be
-    # fixed at its example's value.)
+    # Tokens past the last sequence take the last end.
     end = torch.cat([cu_seq[1:], cu_seq[-1:]])[sequence]
     inside = (token >= cu_seq[0]) & (token < cu_seq[-1])
     return sequence, end - token, inside

@@ -97,6 +97,7 @@ def block_rows(
         DESCENDING=descending,
         GROUP=group,
         WITH_VALUES=with_values,
+        FLOAT64=fits(n, 2**29) and compares_float64_fast(x.device),
         SPAN=span,
         REGS=regs,
         WARPS=warps,
@@ -105,9 +106,16 @@ def block_rows(
     return values, indices
 
 
+def compares_float64_fast(device: torch.device) -> bool:
+    """Whether a GPU has as many float64 as integer units, as NVIDIA's compute GPUs do."""
+    if device.type != "cuda" or torch.version.hip or not torch.cuda.is_available():
+        return False
+    return torch.cuda.get_device_capability(device) in ((8, 0), (9, 0), (10, 0))
+
+
 def block_shape(span: int) -> tuple[int, int]:
     """How many elements a thread owns and how many warps a program has, as powers of two."""
-    regs = min(max(span - 5, 3), 5)
+    regs = min(max(span - 5, 3), 4 if span < 12 else 5)
     return regs, max(2 if span <= 10 else span - regs - 5, 1)
 
 

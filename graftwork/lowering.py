@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,10 +33,8 @@ from graftwork.plugins.comparing import compare
 from graftwork.plugins.errors import GraftworkError, InputError, VerificationError
 from graftwork.plugins.exportable_checks import exportable_checks
 from graftwork.plugins.reference import run_eager
+from graftwork.plugins.turns import TORCH_TURN
 from graftwork.report import LoweringReport, OutputReport, report_plugins
-
-# torch.export, Inductor and ExecuTorch keep state of their own per process: one at a time.
-_COMPILERS = threading.RLock()
 
 # What a compiled program may differ from eager: sums in another order, fused multiply-adds.
 _TOLERANCES = {
@@ -148,7 +145,7 @@ def lower(
             manifest=make_manifest(selection, context, logs),
             settings=given,
         )
-        with stages("lower"), _COMPILERS:
+        with stages("lower"), TORCH_TURN:
             files = backend.build(request)
         report.details = request.record
         with stages("verify"):
@@ -304,7 +301,7 @@ def _export_module(
     dynamic_shapes: Any,
     name: str,
 ) -> ExportedProgram:
-    with _COMPILERS, warnings.catch_warnings(), torch.no_grad(), exportable_checks():
+    with TORCH_TURN, warnings.catch_warnings(), torch.no_grad(), exportable_checks():
         warnings.simplefilter("ignore")
         try:
             return torch.export.export(

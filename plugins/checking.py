@@ -21,6 +21,7 @@ from .reference import SubstituteOperators, run_eager
 from .registry import Plugin, installed_plugins
 from .rewriting import rewrite_program
 from .selection import Selection, select_plugins, unknown_plugin
+from .turns import TORCH_TURN
 
 
 class Mismatch(AssertionError):
@@ -136,7 +137,7 @@ class _Run:
 
 
 def _exported(plugin: Plugin, case: Case, selection: Selection, context: LoweringContext) -> _Run:
-    with warnings.catch_warnings(), torch.no_grad(), exportable_checks():
+    with TORCH_TURN, warnings.catch_warnings(), torch.no_grad(), exportable_checks():
         warnings.simplefilter("ignore")
         program = torch.export.export(
             case.module(),

@@ -94,7 +94,6 @@ def expand_operators(
                     break
         if changed:
             module.graph.lint()
-            module.recompile()
 
 
 def _table(hook: str, choices: Sequence[Choice], context: LoweringContext) -> Table:
@@ -133,11 +132,8 @@ def _expand(
         trace = traces.get(key) if key is not None else None
         if trace is None:
             trace = _trace(function, node, inputs)
-            if (
-                key is not None
-                and trace.graph
-                and not any(map(unbacked_bindings, trace.graph.nodes))
-            ):
+            makes_symbols = trace.graph and any(map(unbacked_bindings, trace.graph.nodes))
+            if key is not None and not makes_symbols:
                 traces[key] = trace
         if trace.graph is None:
             if trace.declined:
@@ -264,7 +260,7 @@ def _renamed_symbols(node: fx.Node, traced: fx.Graph) -> Callable[[fx.Node], Non
 
 
 def _add_module(module: fx.GraphModule, name: str, value: fx.GraphModule) -> str:
-    number = 0
+    number = len(module._modules)
     while hasattr(module, f"{name}_graftwork_{number}"):
         number += 1
     module.add_submodule(f"{name}_graftwork_{number}", value)

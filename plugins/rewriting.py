@@ -7,7 +7,9 @@ calls it with one plugin alone.
 from __future__ import annotations
 
 import copy
+import operator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import fx
@@ -21,6 +23,7 @@ from .registry import Plugin
 from .selection import Choice, Selection
 from .stamps import stamp_new_nodes
 from .toolkit.graphs import sub_graphs
+from .turns import TORCH_TURN
 
 
 @dataclass(frozen=True)
@@ -71,12 +74,17 @@ def rewrite_program(
     """
     choices = [choice for choice in selection.enabled if choice.plugin.serves(context.target)]
     log = RewriteLog(limit=context.application_limit)
-    program = _own_copy(program)
-    for choice in choices:
-        if choice.plugin.implements("rewrite_graph"):
-            _apply_pass(program, choice, context, log)
-    expand_operators(program, choices, context, log)
-    _renew_signature(program)
+    with TORCH_TURN:
+        program = _own_copy(program)
+        for choice in choices:
+            if choice.plugin.implements("rewrite_graph"):
+                _apply_pass(program, choice, context, log)
+        expand_operators(program, choices, context, log)
+        _renew_signature(program)
+        if log.applications:
+            # Once, at the end: writing a graph's code takes longer than most passes over it.
+            for _, module in sub_graphs(program.graph_module):
+                module.recompile()
     return program, log
 
 
@@ -94,7 +102,6 @@ def _apply_pass(
             with blamed_on(plugin, "rewrite_graph (the graph it left is not sound)"):
                 module.graph.lint()
                 stamp_new_nodes(module.graph, before, plugin)
-                module.recompile()
 
 
 def _own_copy(program: ExportedProgram) -> ExportedProgram:
@@ -106,10 +113,10 @@ def _own_copy(program: ExportedProgram) -> ExportedProgram:
     ):
         functional: ExportedProgram = program.run_decompositions({})
         return functional
-    module = copy.deepcopy(program.graph_module)
-    return ExportedProgram(
-        root=module,
-        graph=module.graph,
+    root, graph = _own_graph(program.graph_module, {})
+    own = ExportedProgram(
+        root=root,
+        graph=graph,
         graph_signature=copy.deepcopy(program.graph_signature),
         state_dict=program.state_dict,
         range_constraints=dict(program.range_constraints),
@@ -118,6 +125,32 @@ def _own_copy(program: ExportedProgram) -> ExportedProgram:
         constants=program.constants,
         verifiers=program.verifiers,
     )
+    own.graph_module.meta.update(program.graph_module.meta)
+    return own
+
+
+def _own_graph(
+    module: fx.GraphModule, copies: dict[fx.GraphModule, fx.GraphModule]
+) -> tuple[dict[str, Any], fx.Graph]:
+    """A copy of the graph, with what its `get_attr` nodes name: sub-graphs copied, tensors not.
+
+    `copies` holds the sub-graphs copied so far: one that two nodes share stays shared.
+    """
+    named: dict[str, Any] = {}
+    for target in dict.fromkeys(str(n.target) for n in module.graph.find_nodes(op="get_attr")):
+        value = operator.attrgetter(target)(module)
+        if isinstance(value, fx.GraphModule):
+            if value not in copies:
+                copies[value] = fx.GraphModule(*_own_graph(value, copies))
+                copies[value].meta.update(value.meta)
+            value = copies[value]
+        named[target] = value
+    graph = copy.deepcopy(module.graph)
+    for old, new in zip(module.graph.nodes, graph.nodes, strict=True):
+        # A copied graph renames an argument called like a Python built-in, such as `input`; the
+        # signature knows it by the name it had.
+        new.name = old.name
+    return named, graph
 
 
 def _writes_in_place(node: fx.Node) -> bool:

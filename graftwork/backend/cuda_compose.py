@@ -26,7 +26,7 @@ from graftwork.backend.branches import inline_branch_constants
 from graftwork.backend.cuda_options import CudaOptions, data_name_of
 from graftwork.backend.data_names import DEFAULT_DATA_NAME
 from graftwork.backend.deviceless import Decisions, deviceless
-from graftwork.backend.host import portable_host_options
+from graftwork.backend.host import portable_host, portable_host_options
 from graftwork.backend.request import BuildRequest
 from graftwork.backend.unlowered import UnloweredReport
 from graftwork.plugins.errors import GraftworkError, NotLowerableError
@@ -253,6 +253,7 @@ def _compile_context(stock: Any) -> Callable[..., Any]:
         def both() -> Iterator[None]:
             with ExitStack() as stack:
                 stack.enter_context(stock(cls, compile_specs))
+                stack.enter_context(portable_host())
                 stack.enter_context(_request(options).compile_patches())
                 yield
 

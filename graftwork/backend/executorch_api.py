@@ -6,6 +6,7 @@ uses AOTInductor needs none of it.
 
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
 from collections.abc import Mapping
@@ -46,11 +47,19 @@ def lower_with(programs: Mapping[str, ExportedProgram], partitioners: Mapping[st
     return _guarded(
         "lowering to the edge dialect",
         lambda: exir.to_edge_transform_and_lower(
-            dict(programs),
+            {method: _with_own_constants(program) for method, program in programs.items()},
             partitioner=dict(partitioners),
             compile_config=exir.EdgeCompileConfig(_check_ir_validity=False),
         ),
     )
+
+
+def _with_own_constants(program: ExportedProgram) -> ExportedProgram:
+    """The same program over dictionaries of its own: lowering takes constants out of them."""
+    own = copy.copy(program)
+    own._state_dict = dict(program.state_dict)
+    own._constants = dict(program.constants)
+    return own
 
 
 def emit(edge: Any, named_data: Mapping[str, bytes]) -> Any:

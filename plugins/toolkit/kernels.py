@@ -19,19 +19,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy
 import torch
 import triton
 import triton.language as tl
+from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpretedFunction, _patch_lang
 from triton.runtime.jit import JITFunction
 
-Int = int | torch.SymInt
+from .symbolic import Size, known
+
+Int = Size
 Kernel = Any  # a function under @triton.jit; Triton ships no types
 
 _interpreting = threading.RLock()
 
 
-def launch(kernel: Kernel, grid: Sequence[Int], *args: Any, **options: Any) -> None:
+def launch(kernel: Kernel, grid: Sequence[Size], *args: Any, **options: Any) -> None:
     """Run or record ``kernel`` over ``grid`` (one to three sizes; each is raised to at least 1).
 
     ``args`` are the kernel's arguments in order; ``options`` are its ``tl.constexpr``
@@ -57,17 +61,30 @@ def launch(kernel: Kernel, grid: Sequence[Int], *args: Any, **options: Any) -> N
         raise RuntimeError(f"Triton kernels run on cuda or cpu tensors, not on {device}")
 
 
+def fits_int32(*sizes: Size) -> bool:
+    """Whether every size is below 2^31 for all inputs the program takes."""
+    return all(known(size < 2**31) for size in sizes)
+
+
 def is_traced(tensor: torch.Tensor) -> bool:
     """Whether ``tensor`` stands for data (fake, functional, ...) instead of holding it."""
     return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
 
 
-def at_least_one(size: Int) -> Int:
+def is_interpreted(tensor: torch.Tensor) -> bool:
+    """Whether kernels on `tensor` run in the interpreter, which pays by the element."""
+    return tensor.device.type == "cpu"
+
+
+def at_least_one(size: Size) -> Size:
     """``max(1, size)``, symbolic where ``size`` is."""
-    return max(1, size) if isinstance(size, int) else torch.sym_max(1, size)
+    if isinstance(size, int):
+        return max(1, size)
+    larger: Size = torch.sym_max(1, size)  # type: ignore[no-untyped-call]  # torch has no types
+    return larger
 
 
-def cdiv(size: Int, block: int) -> Int:
+def cdiv(size: Size, block: int) -> Size:
     """``ceil(size / block)`` in integers, symbolic where ``size`` is."""
     return (size + block - 1) // block
 
@@ -83,22 +100,35 @@ def _interpreted(kernel: Kernel) -> Iterator[Kernel]:
         yield kernel
         return
     with _interpreting:
-        compiled_call = JITFunction.__call__
+        compiled_call, convert = JITFunction.__call__, interpreter._convert_float
         JITFunction.__call__ = _call_interpreted
+        interpreter._convert_float = _convert_float
+        # Triton's own functions see triton.language.core, kernels see triton.language. Triton
+        # patches what a nested call sees on every call and never restores it, after which
+        # nothing compiles in this process (seen on triton 3.7.1): patch once, and restore.
+        scope = _patch_lang(tl.sum.fn)
         try:
             yield InterpretedFunction(kernel.fn)
         finally:
+            scope.restore()
             JITFunction.__call__ = compiled_call
+            interpreter._convert_float = convert
+
+
+def _convert_float(values: Any, source: Any, target: Any, rounding: Any) -> Any:
+    """Round float32 to the nearest bfloat16, as GPUs do; Triton's interpreter truncates."""
+    if (source, target) != (tl.float32, tl.bfloat16):
+        return _convert_float_of_triton(values, source, target, rounding)
+    bits = values.view(numpy.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return numpy.where(numpy.isnan(values), (bits >> 16) | 0x40, rounded).astype(numpy.uint16)
+
+
+_convert_float_of_triton = interpreter._convert_float
 
 
 def _call_interpreted(function: Kernel, *args: Any, **kwargs: Any) -> Any:
-    # InterpretedFunction.__call__ does the same, but leaves triton.language patched behind, and
-    # nothing compiles in this process after that (seen on triton 3.7.1).
-    scope = _patch_lang(function.fn)
-    try:
-        return InterpretedFunction(function.fn).rewrite()(*args, **kwargs)
-    finally:
-        scope.restore()
+    return InterpretedFunction(function.fn).rewrite()(*args, **kwargs)
 
 
 # Order-preserving maps between floats and integers: what compares, sorts and goes through

@@ -97,3 +97,24 @@ def test_a_patch_that_cannot_be_applied_leaves_nothing():
     with pytest.raises(AttributeError), patch.held():
         pass
     assert Thing.own == "own"
+
+
+def test_host_code_is_built_for_any_cpu_on_every_release(monkeypatch):
+    from graftwork.backend import host
+    from graftwork.plugins import torch_private
+
+    builder = torch_private.inductor_cpp_builder()
+    config = torch_private.inductor_config()
+    compiler = builder.get_cpp_compiler()
+
+    def flags():
+        return " ".join(builder._get_optimization_cflags(compiler)[0])
+
+    with config.patch(host.portable_host_options()):
+        assert "native" not in flags()
+    # A release without the option: the flag is dropped instead.
+    assert "march=native" in flags()
+    old = SharedPatch("host", host._apply, lambda: True)
+    with old.held():
+        assert "native" not in flags()
+    assert "march=native" in flags()

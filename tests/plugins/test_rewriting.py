@@ -279,3 +279,14 @@ def test_equal_candidates_are_traced_once(make_plugin, rewrite):
     _, log = rewrite(program, decomposition(make_plugin, aten.neg.default, negate))
     assert log.fired("mine") == 21
     assert len(calls) == 2
+
+
+def test_an_argument_called_like_a_builtin_keeps_its_name(make_plugin, rewrite):
+    class OfInput(torch.nn.Module):
+        def forward(self, input):
+            return torch.neg(input)
+
+    plugin = decomposition(make_plugin, aten.neg.default, lambda x: torch.mul(x, -1))
+    rewritten, _ = rewrite(export(OfInput(), torch.ones(2)), plugin)
+    assert rewritten.graph_signature.user_inputs == ("input",)
+    assert torch.equal(rewritten.module()(torch.ones(2)), -torch.ones(2))

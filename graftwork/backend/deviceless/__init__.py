@@ -30,7 +30,7 @@ from graftwork.backend.deviceless.errors import DevicelessError
 from graftwork.backend.deviceless.gpus import Gpu, gpu
 from graftwork.backend.deviceless.marks import CUDA
 from graftwork.backend.deviceless.session import Session
-from graftwork.backend.host import portable_host_options
+from graftwork.backend.host import portable_host, portable_host_options
 from graftwork.backend.patching import Patches
 from graftwork.plugins import torch_private
 
@@ -68,7 +68,8 @@ def deviceless(arch: str, *, ptx: bool = False) -> Iterator[Decisions]:
             constants.apply(patches, session)
             kernels.apply(patches, session)
             padding.apply(patches, session)
-            with torch_private.inductor_config().patch(_inductor_options(session)):
+            options = torch_private.inductor_config().patch(_inductor_options(session))
+            with portable_host(), options:
                 yield session.decisions
         finally:
             patches.undo()

@@ -1,10 +1,13 @@
 """How long a matrix product takes with a given tile, estimated: for choosing among templates.
 
-A product M x N x K is cut into tiles of the output; each processor works on as many as its
-registers and shared memory hold, round by round. A step of the inner loop takes as long as the
-slowest of its arithmetic, its loads, and the latency of a load that the pipeline does not hide.
-Constants were fitted to measured times of every candidate on an H200 (see docs), and scale to
-other cards by their published figures.
+A product M x N x K is cut into tiles of the output; each processor holds as many as its
+registers and shared memory allow, round by round. A step of the inner loop takes as long as the
+slowest of its arithmetic, its loads from L2, the latency of a load that neither the pipeline nor
+the other resident tiles hide, and the cost of keeping the tile's warps in step.
+
+The constants were fitted to the times of twenty tiles on twenty-six shapes (bfloat16, TF32,
+float32; aligned or not; one tile to thousands) on an H200, and scale to other cards by clock and
+published throughput.
 """
 
 from __future__ import annotations
@@ -75,65 +78,102 @@ def estimate_us(shape: GemmShape, tile: Tile, gpu: Gpu) -> float:
     """Microseconds, to rank tiles by; the launch included."""
     tiles = shape.batch * math.ceil(shape.m / tile.m) * math.ceil(shape.n / tile.n)
     steps = math.ceil(shape.k / tile.k)
-    threads = tile.warps * 32
-
-    # Registers: the accumulator, two operands' fragments, and what addressing takes.
-    registers = tile.m * tile.n / threads + 40 + (tile.m + tile.n) * tile.k / threads / 4
-    spill = 1.0 if registers <= 255 else 1.0 + (registers - 255) / 64
-    by_registers = 65536 // int(min(255, registers) * threads)
-    by_shared = gpu.shared_per_sm // max(1, tile.shared(shape.itemsize))
-    by_threads = gpu.threads_per_sm // threads
-    resident = max(1, min(by_registers, by_shared, by_threads, 16))
-
-    # Only as many as there are work for: the last round, and small outputs, leave some idle.
     per_sm = math.ceil(tiles / gpu.sms)
-    together = min(resident, per_sm)
-    rounds = math.ceil(per_sm / resident)
+    resident = min(_resident(shape, tile, gpu), per_sm)
+    full, rest = divmod(per_sm, resident)
+    loop = full * resident * _step_ns(shape, tile, gpu, resident)
+    if rest:
+        loop += rest * _step_ns(shape, tile, gpu, rest)
+    rounds = full + bool(rest)
+    start_and_store = rounds * _START_NS + per_sm * tile.m * tile.n * shape.itemsize / _l2(gpu)
+    traffic = shape.m * shape.k + shape.k * shape.n + shape.m * shape.n
+    dram = shape.batch * traffic * shape.itemsize / gpu.dram_gbs
+    return _LAUNCH_US + max(steps * loop + start_and_store, dram) / 1e3
 
-    clock = gpu.clock_ghz * 1e3  # cycles a microsecond
+
+# Of an H200 at 1.7 GHz.
+_LAUNCH_US = 2.0
+_START_NS = 1500.0
+_LATENCY_CLOCKS = 1450  # from asking for a tile's operands to having them
+_L2_BYTES_A_CLOCK = 47  # that one processor takes
+_OVERLAP = 2.0
+_REACHED = 0.7  # of the published tensor-core throughput, by generated code
+# Float32 without tensor cores is bound by shared memory: the more accumulators a thread keeps,
+# the more it does with what it loads. Operations a clock and processor, by accumulators.
+_FMA_RATES = ((4, 28.0), (8, 32.0), (16, 34.0), (32, 61.0), (64, 101.0), (128, 110.0))
+_FMA_RATE_OF_A_WARP = 59.0
+
+
+def _step_ns(shape: GemmShape, tile: Tile, gpu: Gpu, together: int) -> float:
+    """Nanoseconds that one tile's step takes of a processor which holds `together` tiles."""
     flops = 2.0 * tile.m * tile.n * tile.k
-    arithmetic = flops * together / (_throughput(shape, gpu) * _efficiency(shape, tile)) / clock
-
-    loaded = (tile.m + tile.n) * tile.k * shape.itemsize
-    width = 1.0 if shape.aligned else 3.0
+    if _on_tensor_cores(shape):
+        published = gpu.half_flops if shape.itemsize <= 2 else gpu.tf32_flops
+        arithmetic = flops / (_REACHED * published)
+    else:
+        arithmetic = flops / _fma_rate(tile, together, gpu, shape.itemsize)
+    loads = (tile.m + tile.n) * tile.k * shape.itemsize / _L2_BYTES_A_CLOCK
     if shape.gathered:
-        width *= 1.3
-    l2_bytes = 64.0 * clock  # bytes a microsecond that one processor takes from L2
-    loads = loaded * together * width / l2_bytes
-    busy = min(gpu.sms, tiles)
-    dram = _dram_share(shape, tile) * loaded * together * busy / (gpu.dram_gbs * 1e3)
-
-    latency = 0.6 if shape.aligned else 1.0
-    in_flight = max(1.0, (tile.stages - 1) if shape.aligned else 1.0)
-    hidden = latency / in_flight / max(1.0, together * tile.warps / 4 / 2)
-    step = max(arithmetic, loads, dram, hidden) + 0.02
-    start = 2.0 + 0.7 * min(tile.stages, steps) / max(1, tile.stages)
-    store = tile.m * tile.n * shape.itemsize * together / l2_bytes
-    return start + rounds * (steps * step * spill + store + 0.5)
+        loads *= 1.3
+    # An unaligned row is loaded element by element, and without the asynchronous copies that
+    # would keep several steps in flight.
+    in_flight = tile.stages - 1 if tile.stages > 1 and shape.aligned else 0.7
+    latency = _LATENCY_CLOCKS / in_flight / together
+    in_step = 50 + 20 * tile.warps
+    # They overlap, but not quite: a norm between the largest (infinity) and the sum (1).
+    parts = (arithmetic, loads, latency, in_step)
+    clocks = float(sum(part**_OVERLAP for part in parts) ** (1 / _OVERLAP))
+    return _spill(shape, tile) * clocks / gpu.clock_ghz
 
 
-def _throughput(shape: GemmShape, gpu: Gpu) -> float:
-    """Operations a cycle that one processor does on this type."""
-    if shape.itemsize <= 2:
-        return float(gpu.half_flops)
-    if shape.tf32 and shape.itemsize == 4:
-        return float(gpu.tf32_flops)
-    return float(gpu.float_flops) / (1 if shape.itemsize == 4 else 2)
+def _fma_rate(tile: Tile, together: int, gpu: Gpu, itemsize: int) -> float:
+    """Operations a clock that a processor's float32 units do on `together` such tiles."""
+    kept = tile.m * tile.n / (tile.warps * 32)
+    low = _FMA_RATES[0]
+    limit = _FMA_RATES[-1][1]
+    for entry in _FMA_RATES:
+        if kept <= entry[0]:
+            share = (kept - low[0]) / (entry[0] - low[0]) if entry[0] > low[0] else 0.0
+            limit = low[1] + share * (entry[1] - low[1])
+            break
+        low = entry
+    warps = _FMA_RATE_OF_A_WARP * tile.warps * together
+    rate = 1 / (1 / limit + 1 / warps)
+    return rate * gpu.float_flops / 256 * (1.0 if itemsize == 4 else 0.5)
 
 
-def _efficiency(shape: GemmShape, tile: Tile) -> float:
-    """How much of the peak a tile's inner loop reaches: larger tiles reuse operands more."""
-    on_tensor_cores = shape.itemsize <= 2 or shape.tf32
-    intensity = tile.m * tile.n / (tile.m + tile.n)
-    reach = intensity / (intensity + (32 if on_tensor_cores else 12))
-    return 0.8 * reach
+def _resident(shape: GemmShape, tile: Tile, gpu: Gpu) -> int:
+    """How many tiles a processor holds at once."""
+    threads = tile.warps * 32
+    by_registers = 65536 // int(min(255.0, _registers(shape, tile)) * threads)
+    by_shared = gpu.shared_per_sm // (tile.shared(shape.itemsize) + 1024)
+    by_threads = gpu.threads_per_sm // threads
+    return max(1, min(by_registers, by_shared, by_threads, 16))
 
 
-def _dram_share(shape: GemmShape, tile: Tile) -> float:
-    """The part of the tile loads that L2 does not serve: each operand once from memory."""
-    once = shape.m * shape.k + shape.k * shape.n
-    all_loads = (
-        math.ceil(shape.n / tile.n) * shape.m * shape.k
-        + math.ceil(shape.m / tile.m) * shape.k * shape.n
-    )
-    return min(1.0, once / max(1, all_loads))
+def _registers(shape: GemmShape, tile: Tile) -> float:
+    """Registers a thread, about: accumulators, fragments of the operands, addresses."""
+    threads = tile.warps * 32
+    kept = tile.m * tile.n / threads
+    if not shape.aligned:
+        return 40 + kept + 2.6 * (tile.m + tile.n) * tile.k / threads
+    return 40 + 1.2 * kept if _on_tensor_cores(shape) else 64 + 2 * kept
+
+
+def _spill(shape: GemmShape, tile: Tile) -> float:
+    """How much slower a step is for the registers that do not fit."""
+    if not shape.aligned:
+        return 1 + max(0.0, _registers(shape, tile) - 255) / 40
+    kept = tile.m * tile.n / (tile.warps * 32)
+    if _on_tensor_cores(shape):
+        return 1 + max(0.0, 40 + 1.2 * kept - 255) / 40
+    return 4.0 if kept >= 128 and tile.k >= 64 else 1.0 + max(0.0, kept - 128) / 32
+
+
+def _on_tensor_cores(shape: GemmShape) -> bool:
+    return shape.itemsize <= 2 or (shape.tf32 and shape.itemsize == 4)
+
+
+def _l2(gpu: Gpu) -> float:
+    """Bytes a nanosecond that one processor takes from L2."""
+    return _L2_BYTES_A_CLOCK * gpu.clock_ghz

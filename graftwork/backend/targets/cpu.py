@@ -9,6 +9,7 @@ from typing import Any
 from torch import fx
 
 from graftwork.backend import executorch_api
+from graftwork.backend.constants import fold_constants
 from graftwork.backend.manifest import ENTRY_NAME
 from graftwork.backend.request import BuildRequest
 from graftwork.backend.unlowered import UnloweredReport
@@ -31,9 +32,11 @@ class CpuTarget:
         refuse_settings(self.name, archs, settings)
 
     def build(self, request: BuildRequest) -> list[Path]:
-        """Lower to edge, audit what is left to the portable kernels, write the .pte."""
+        """Fold constants, lower to edge, audit what is left outside XNNPACK, write the .pte."""
         with request.compile_patches():
-            edge = executorch_api.lower_to_xnnpack(request.programs)
+            edge = executorch_api.lower_to_xnnpack(
+                {name: fold_constants(program) for name, program in request.programs.items()}
+            )
         report = UnloweredReport(request.selection, request.context)
         for method in sorted(request.programs):
             graph_module = edge.exported_program(method).graph_module

@@ -67,6 +67,21 @@ def test_functions_of_triton_itself_are_interpreted_too() -> None:
     assert JITFunction.__call__ is call_before
 
 
+@triton.jit
+def narrow(x, out, n, BLOCK: tl.constexpr):
+    o = tl.arange(0, BLOCK)
+    tl.store(out + o, tl.load(x + o, mask=o < n).to(out.dtype.element_ty), mask=o < n)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_the_interpreter_rounds_to_nearest(dtype):
+    x = torch.randn(60) * torch.logspace(-4, 4, 60)
+    x[:3] = torch.tensor([float("nan"), float("inf"), 1 + 2**-9])
+    out = torch.empty(60, dtype=dtype)
+    launch(narrow, (1,), x, out, 60, BLOCK=64)
+    assert torch.equal(out.nan_to_num(7), x.to(dtype).nan_to_num(7))
+
+
 def test_an_empty_grid_still_runs_one_masked_program() -> None:
     x = torch.empty(0, dtype=torch.int64)
     launch(prefix, (0,), x, torch.empty_like(x), 0, BLOCK=8)

@@ -1,0 +1,220 @@
+"""`x[i, j] = v`, `x[i] += v`, `x[mask] = v`, and what a mask picks: `x[mask]`, `nonzero`.
+
+PyTorch sorts to accumulate, and reads a mask's count back to the host to write under it; the stock
+delegate leaves `nonzero` and masks out. Here accumulation keeps a fixed order, writes under a mask
+need no host read, and only a result whose size is the count reads it, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from graftwork.plugins import Declined, PluginInfo, Property, hookimpl
+
+from ..stages import mask as masks
+from ..stages.arguments import refuse_unsupported
+from ..stages.indexing import laid_out_as, put_rows, spread_values
+from ..stages.problem import broadcast, same
+
+aten = torch.ops.aten
+Indices = Sequence[torch.Tensor | None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of `index-put`.
+
+    Attributes:
+        deterministic: accumulate floats in a fixed order. False allows the order the GPU happens
+            to take; it is ignored while `torch.use_deterministic_algorithms` is on.
+    """
+
+    deterministic: bool = True
+
+
+@hookimpl
+def describe_plugin() -> PluginInfo:
+    """Describe the plugin."""
+    return PluginInfo(
+        summary="index_put and mask indexing as Triton kernels, in a fixed order",
+        options=Options,
+    )
+
+
+@hookimpl
+def list_kernels(options: Options) -> Mapping[OpOverload, Callable[..., Any]]:
+    """Writes by index or mask, and what a mask picks."""
+    deterministic = options.deterministic or torch.are_deterministic_algorithms_enabled()
+    put = partial(_index_put, deterministic=deterministic)
+    return {
+        aten.index_put.default: put,
+        aten._unsafe_index_put.default: put,
+        aten.index.Tensor: _index,
+        aten.masked_select.default: _masked_select,
+        aten.nonzero.default: _nonzero,
+    }
+
+
+@hookimpl
+def list_properties() -> Sequence[Property]:
+    """Properties, refused inputs and benchmark sizes."""
+    from .properties import properties
+
+    return properties()
+
+
+@torch.library.triton_op("graftwork::index_put", mutates_args={})
+def index_put(
+    self: torch.Tensor,
+    indices: Sequence[torch.Tensor | None],
+    values: torch.Tensor,
+    accumulate: bool,
+    deterministic: bool,
+) -> torch.Tensor:
+    """`aten.index_put` with integer indices; negative ones wrap; strides as `self`'s clone.
+
+    Without `accumulate` the last write in index order wins; with it floats add in index order,
+    half types in float32, and bool is a logical or.
+
+    Raises:
+        IndexError: an index outside [-size, size), on the CPU. A GPU stops at a device assert
+            where asserts are compiled in, and drops the write where they are not.
+    """
+    return put_rows(self, indices, values, accumulate, deterministic)
+
+
+@torch.library.triton_op("graftwork::mask_put", mutates_args={})
+def mask_put(
+    self: torch.Tensor, mask: torch.Tensor, dim: int, values: torch.Tensor
+) -> torch.Tensor:
+    """`self[..., mask, ...] = values` where the mask's dims are self's from `dim` on.
+
+    `values` has one entry for each True, in row-major order, in place of the mask's dims; its
+    other dims broadcast. No host read.
+
+    Raises:
+        RuntimeError: the mask keeps another number of elements, on the CPU. A GPU leaves those
+            past the end of `values` as they were.
+    """
+    return spread_values(self, mask, dim, values)
+
+
+@torch.library.triton_op("graftwork::mask_offsets", mutates_args={})
+def mask_offsets(mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Kept elements before each block of the mask, and in all (0-d, int64)."""
+    return masks.block_offsets(mask)
+
+
+@torch.library.triton_op("graftwork::mask_values", mutates_args={})
+def mask_values(
+    x: torch.Tensor, mask: torch.Tensor, offsets: torch.Tensor, count: int
+) -> torch.Tensor:
+    """The `count` elements of `x` that `mask`, of its shape, keeps."""
+    return masks.kept_values(x, mask, offsets, count)
+
+
+@torch.library.triton_op("graftwork::mask_positions", mutates_args={})
+def mask_positions(mask: torch.Tensor, offsets: torch.Tensor, count: int) -> torch.Tensor:
+    """Coordinates of the `count` elements that `mask` keeps: (count, mask.dim()), by dim."""
+    return masks.kept_positions(mask, offsets, count)
+
+
+def _index_put(
+    self: torch.Tensor,
+    indices: Indices,
+    values: torch.Tensor,
+    accumulate: bool = False,
+    *,
+    deterministic: bool,
+) -> torch.Tensor:
+    refuse_unsupported(self)
+    if self.dtype != values.dtype:
+        raise Declined(f"values of {values.dtype} for a tensor of {self.dtype}")
+    where = [at for at, index in enumerate(indices) if index is not None and _is_mask(index)]
+    if not where:
+        out: torch.Tensor = index_put(self, indices, values, accumulate, deterministic)
+        return out
+    others = [at for at, index in enumerate(indices) if index is not None and at not in where]
+    if others or len(where) > 1:
+        raise Declined("a mask mixed with other indices: its count would have to be read")
+    dim, mask = where[0], _as_mask(indices[where[0]])
+    _check_mask(self, dim, mask)
+    spread = mask.view((1,) * dim + mask.shape + (1,) * (self.dim() - dim - mask.dim()))
+    values = values.view((1,) * (self.dim() - mask.dim() + 1 - values.dim()) + values.shape)
+    if same(values.shape[dim], 1):
+        chosen = values.view(values.shape[:dim] + (1,) * mask.dim() + values.shape[dim + 1 :])
+    else:
+        chosen = mask_put(self, mask, dim, values)
+    put = torch.where(spread, self + chosen if accumulate else chosen, self)
+    return laid_out_as(self, put)
+
+
+def _index(self: torch.Tensor, indices: Indices) -> torch.Tensor:
+    where = [at for at, index in enumerate(indices) if index is not None and _is_mask(index)]
+    if not where:
+        raise Declined("integer indices need no kernel")
+    refuse_unsupported(self)
+    if len(where) > 1:
+        raise Declined("more than one mask: their counts cannot be compared before they are read")
+    dim, mask = where[0], _as_mask(indices[where[0]])
+    _check_mask(self, dim, mask)
+    if mask.dim() == self.dim() and len(indices) == 1:
+        return _masked_select(self, mask)
+    coordinates = _nonzero(mask).unbind(1)
+    integers = [*indices[:dim], *coordinates, *indices[dim + 1 :]]
+    out: torch.Tensor = aten.index.Tensor(self, integers)
+    return out
+
+
+def _masked_select(self: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    refuse_unsupported(self)
+    if mask.dtype != torch.bool:
+        raise RuntimeError("masked_select: expected BoolTensor for mask")
+    self, mask = broadcast(self, mask)
+    offsets, count = mask_offsets(mask)
+    out: torch.Tensor = mask_values(self, mask, offsets, _size(count, mask))
+    return out
+
+
+def _nonzero(self: torch.Tensor) -> torch.Tensor:
+    refuse_unsupported(self)
+    mask = self if self.dtype == torch.bool else self != 0
+    offsets, count = mask_offsets(mask)
+    out: torch.Tensor = mask_positions(mask, offsets, _size(count, mask))
+    return out
+
+
+def _size(count: torch.Tensor, mask: torch.Tensor) -> int:
+    """The count as a size: the one host read."""
+    size: Any = count.item()
+    torch._check(size >= 0)  # type: ignore[no-untyped-call]  # torch has no types
+    torch._check(size <= mask.numel())  # type: ignore[no-untyped-call]  # torch has no types
+    return size  # type: ignore[no-any-return]  # a symbolic integer while traced
+
+
+def _is_mask(index: torch.Tensor) -> bool:
+    return index.dtype in (torch.bool, torch.uint8)
+
+
+def _as_mask(index: torch.Tensor | None) -> torch.Tensor:
+    assert index is not None
+    return index if index.dtype == torch.bool else index != 0
+
+
+def _check_mask(self: torch.Tensor, dim: int, mask: torch.Tensor) -> None:
+    for d in range(mask.dim()):
+        if dim + d >= self.dim() or not _may_equal(mask.shape[d], self.shape[dim + d]):
+            raise IndexError(
+                f"The shape of the mask {list(mask.shape)} at index {d} does not match the shape "
+                f"of the indexed tensor {list(self.shape)} at index {dim + d}"
+            )
+
+
+def _may_equal(a: int, b: int) -> bool:
+    return not (isinstance(a, int) and isinstance(b, int)) or a == b

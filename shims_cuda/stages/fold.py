@@ -1,0 +1,388 @@
+# ruff: noqa: SIM108 - in a kernel an if is resolved at compile time, one branch a type
+"""Sums, products and means over groups, in the order of the index, a row of elements at a time.
+
+One program walks the entries of its rows and writes the rows once, so an output row without
+entries costs a copy and nothing else. Entries are also cut into pieces of fixed length; a piece
+that one row fills is folded beforehand, by a program of its own, so that a row that everything
+lands on is not walked by one program alone. The cut depends on the index alone: the same bits
+every run.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import triton
+import triton.language as tl
+
+from graftwork.plugins.toolkit import kernels
+from graftwork.plugins.toolkit.kernels import cdiv, jit, launch
+from graftwork.plugins.toolkit.symbolic import Size, known
+
+from .grouping import group_by_row
+from .problem import Problem, three_dims
+
+Fold = Literal["sum", "prod", "mean"]
+OPS = {"sum": 0, "prod": 1, "mean": 2}
+
+
+def fold_groups(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor:
+    """Fold what lands on each element in index order; (O, M, I), contiguous.
+
+    Half types add in float32 and round once; a product rounds to the dtype at every step; a mean
+    rounds its sum, then divides, and its count wraps in the dtype. Integers wrap.
+    """
+    shape = problem.base.shape
+    if not known(problem.index.shape[2] == 1):
+        problem = _by_element(problem)
+    base, src = problem.base, problem.src
+    outer, count, rows, inner = problem.sizes
+    shared = problem.index_strides[0] == 0
+    groups = group_by_row(problem)
+    out = torch.empty(base.shape, dtype=base.dtype, device=base.device)
+    entries = groups.order.numel()
+    length = 4 if kernels.is_interpreted(base) else 256
+    pieces, copies = cdiv(entries, length), outer if shared else 1
+    partial = torch.empty(
+        (copies, pieces, inner), dtype=accumulator(base.dtype), device=base.device
+    )
+    tile_rows, columns = _tile(inner)
+    strips = cdiv(inner, columns)
+    settings = {
+        "OP": OPS[op],
+        "SHARED": shared,
+        "LENGTH": length,
+        "ROWS": tile_rows,
+        "COLUMNS": columns,
+        "num_warps": max(1, min(4, tile_rows * columns // 128)),
+    }
+    launch(
+        fold_pieces,
+        (cdiv(pieces, tile_rows) * strips * copies,),
+        groups.rows,
+        groups.order,
+        src,
+        partial,
+        base,
+        *src.stride(),
+        count,
+        inner,
+        strips,
+        entries,
+        rows if shared else outer * rows,
+        pieces,
+        **settings,
+    )
+    launch(
+        fold_rows,
+        (cdiv(outer * rows, tile_rows) * strips,),
+        groups.bounds,
+        groups.order,
+        src,
+        partial,
+        base,
+        out,
+        *src.stride(),
+        *base.stride(),
+        count,
+        rows,
+        inner,
+        strips,
+        outer * rows,
+        rows if shared else outer * rows,
+        entries,
+        pieces,
+        INCLUDE_SELF=include_self,
+        **settings,
+    )
+    return out.view(shape)
+
+
+def _by_element(problem: Problem) -> Problem:
+    """The same problem with every element a row of one."""
+    outer, count, rows, inner = problem.sizes
+    lines = torch.arange(outer, device=problem.base.device).view(-1, 1, 1) * rows
+    row = problem.index.expand(outer, count, inner)
+    inside = (row >= 0) & (row < rows)
+    column = torch.arange(inner, device=problem.base.device)
+    element = torch.where(inside, (lines + row) * inner + column, -1)
+    return three_dims(
+        problem.base.reshape(-1, 1), 0, element.reshape(-1, 1), problem.src.reshape(-1, 1)
+    )
+
+
+def accumulator(dtype: torch.dtype) -> torch.dtype:
+    """What values of `dtype` are folded in."""
+    if dtype.itemsize == 8:
+        return dtype
+    return torch.float32 if dtype.is_floating_point else torch.int32
+
+
+def _tile(inner: Size) -> tuple[int, int]:
+    columns = min(256, triton.next_power_of_2(inner)) if isinstance(inner, int) else 128
+    return max(1, 128 // columns), columns
+
+
+@jit
+def identity(OP: tl.constexpr, dtype: tl.constexpr):  # type: ignore[no-untyped-def]
+    """What changes nothing: -0.0 for a sum of floats, since 0.0 + -0.0 is 0.0.
+
+    Triton makes a literal -0.0 (and 0.0 negated) 0.0, so it is made of its bits.
+    """
+    if OP == 1:
+        value = tl.full([], 1, dtype)
+    elif dtype == tl.float64:
+        value = tl.full([], -9223372036854775808, tl.int64).to(dtype, bitcast=True)
+    elif dtype == tl.float32:
+        value = tl.full([], -2147483648, tl.int32).to(dtype, bitcast=True)
+    else:
+        value = tl.full([], 0, dtype)
+    return value
+
+
+@jit
+def combine(a, b, OP: tl.constexpr, element: tl.constexpr):  # type: ignore[no-untyped-def]
+    """One step; a product rounds to the tensor's dtype."""
+    if OP == 1:
+        result = (a * b).to(element).to(a.dtype)
+    else:
+        result = a + b
+    return result
+
+
+@jit
+def source_line(  # type: ignore[no-untyped-def]
+    order, p, end, o, so, sk, count, SHARED: tl.constexpr
+):
+    """Offset of the source row of sorted entry `p`; `o` is the outer position where shared."""
+    position = tl.load(order + p, mask=p < end, other=0).to(tl.int64)
+    if SHARED:
+        line = o * so + position * sk
+    else:
+        line = (position // count) * so + (position % count) * sk
+    return line
+
+
+@jit
+def walk(  # type: ignore[no-untyped-def]
+    acc,
+    order,
+    src,
+    begin,
+    end,
+    o,
+    so,
+    sk,
+    si,
+    i,
+    columns_inside,
+    count,
+    OP: tl.constexpr,
+    SHARED: tl.constexpr,
+    element: tl.constexpr,
+):
+    """Fold entries begin..end of every row of the tile into `acc`, in order, four in flight."""
+    nothing = identity(OP, acc.dtype)
+    for step in range(0, tl.max(end - begin, 0).to(tl.int32), 4):
+        p = begin + step
+        line0 = source_line(order, p, end, o, so, sk, count, SHARED)
+        line1 = source_line(order, p + 1, end, o, so, sk, count, SHARED)
+        line2 = source_line(order, p + 2, end, o, so, sk, count, SHARED)
+        line3 = source_line(order, p + 3, end, o, so, sk, count, SHARED)
+        in0 = (p < end)[:, None] & columns_inside
+        in1 = (p + 1 < end)[:, None] & columns_inside
+        in2 = (p + 2 < end)[:, None] & columns_inside
+        in3 = (p + 3 < end)[:, None] & columns_inside
+        v0 = tl.load(src + line0[:, None] + i * si, mask=in0, other=0).to(acc.dtype)
+        v1 = tl.load(src + line1[:, None] + i * si, mask=in1, other=0).to(acc.dtype)
+        v2 = tl.load(src + line2[:, None] + i * si, mask=in2, other=0).to(acc.dtype)
+        v3 = tl.load(src + line3[:, None] + i * si, mask=in3, other=0).to(acc.dtype)
+        acc = combine(acc, tl.where(in0, v0, nothing), OP, element)
+        acc = combine(acc, tl.where(in1, v1, nothing), OP, element)
+        acc = combine(acc, tl.where(in2, v2, nothing), OP, element)
+        acc = combine(acc, tl.where(in3, v3, nothing), OP, element)
+    return acc
+
+
+@jit
+def fold_pieces(  # type: ignore[no-untyped-def]
+    sorted_rows,
+    order,
+    src,
+    partial,
+    base,
+    so,
+    sk,
+    si,
+    count,
+    inner,
+    strips,
+    entries,
+    dropped,
+    pieces,
+    OP: tl.constexpr,
+    SHARED: tl.constexpr,
+    LENGTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """partial[o, piece] = the fold of a piece's entries, for whole pieces of a single row."""
+    pid = tl.program_id(0)
+    tiles = tl.cdiv(pieces, ROWS)
+    i = (((pid % strips) * COLUMNS) + tl.arange(0, COLUMNS))[None, :].to(tl.int64)
+    piece = ((pid // strips) % tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    o = (pid // strips // tiles).to(tl.int64)
+    begin = piece * LENGTH
+    whole = begin + LENGTH <= entries
+    head = tl.load(sorted_rows + begin, mask=whole, other=dropped)
+    tail = tl.load(sorted_rows + begin + LENGTH - 1, mask=whole, other=dropped)
+    single = whole & (head == tail) & (head != dropped)
+    if tl.max(single.to(tl.int32), 0) > 0:
+        end = tl.where(single, begin + LENGTH, begin)
+        acc = tl.zeros([ROWS, COLUMNS], partial.dtype.element_ty)
+        acc += identity(OP, partial.dtype.element_ty)
+        acc = walk(
+            acc,
+            order,
+            src,
+            begin,
+            end,
+            o,
+            so,
+            sk,
+            si,
+            i,
+            i < inner,
+            count,
+            OP,
+            SHARED,
+            base.dtype.element_ty,
+        )
+        target = partial + (o * pieces + piece)[:, None] * inner + i
+        tl.store(target, acc, mask=single[:, None] & (i < inner))
+
+
+@jit
+def fold_rows(  # type: ignore[no-untyped-def]
+    bounds,
+    order,
+    src,
+    partial,
+    base,
+    out,
+    so,
+    sk,
+    si,
+    bo,
+    bm,
+    bi,
+    count,
+    rows,
+    inner,
+    strips,
+    total_rows,
+    many,
+    entries,
+    pieces,
+    OP: tl.constexpr,
+    SHARED: tl.constexpr,
+    LENGTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    INCLUDE_SELF: tl.constexpr,
+):
+    """out = base folded with its row's entries: single ones, whole pieces, single ones."""
+    element: tl.constexpr = base.dtype.element_ty
+    exact: tl.constexpr = partial.dtype.element_ty
+    pid = tl.program_id(0)
+    i = (((pid % strips) * COLUMNS) + tl.arange(0, COLUMNS))[None, :].to(tl.int64)
+    line = (pid // strips).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    exists = line < total_rows
+    columns_inside = i < inner
+    inside = exists[:, None] & columns_inside
+    o = line // rows
+    m = line % rows
+    group = m if SHARED else line
+    begin = entries - tl.load(bounds + group, mask=exists, other=0).to(tl.int64)
+    end = tl.load(bounds + many + group, mask=exists, other=0).to(tl.int64)
+    old = tl.load(base + (o * bo + m * bm)[:, None] + i * bi, mask=inside, other=0)
+    if INCLUDE_SELF:
+        acc = old.to(exact)
+    elif OP == 1:
+        acc = tl.zeros([ROWS, COLUMNS], exact) + 1
+    else:
+        acc = tl.zeros([ROWS, COLUMNS], exact)
+    first_piece = (begin + LENGTH - 1) // LENGTH
+    end_piece = end // LENGTH
+    split = end_piece > first_piece
+    before = tl.where(split, first_piece * LENGTH, end)
+    after = tl.where(split, end_piece * LENGTH, end)
+    acc = walk(
+        acc,
+        order,
+        src,
+        begin,
+        before,
+        o,
+        so,
+        sk,
+        si,
+        i,
+        columns_inside,
+        count,
+        OP,
+        SHARED,
+        element,
+    )
+    for step in range(0, tl.max(tl.where(split, end_piece - first_piece, 0), 0).to(tl.int32)):
+        piece = first_piece + step
+        here = (split & (piece < end_piece))[:, None] & columns_inside
+        where_from = (o * pieces + piece if SHARED else piece)[:, None] * inner + i
+        value = tl.load(partial + where_from, mask=here, other=0)
+        acc = combine(acc, tl.where(here, value, identity(OP, exact)), OP, element)
+    acc = walk(
+        acc,
+        order,
+        src,
+        after,
+        end,
+        o,
+        so,
+        sk,
+        si,
+        i,
+        columns_inside,
+        count,
+        OP,
+        SHARED,
+        element,
+    )
+    result = acc.to(element)
+    if OP == 2:
+        result = mean_of(result, (end - begin)[:, None] + (1 if INCLUDE_SELF else 0))
+    tl.store(
+        out + line[:, None] * inner + i,
+        tl.where((end > begin)[:, None], result, old),
+        mask=inside,
+    )
+
+
+@jit
+def mean_of(total, count):  # type: ignore[no-untyped-def]
+    """A rounded sum over a count that wraps in its dtype, and that counts as 1 where it is 0."""
+    dtype: tl.constexpr = total.dtype
+    if dtype.is_floating():
+        exact: tl.constexpr = tl.float64 if dtype == tl.float64 else tl.float32
+        divisor = count.to(exact).to(dtype).to(exact) + tl.zeros(total.shape, exact)
+        if exact == tl.float32:
+            mean = tl.div_rn(total.to(exact), divisor).to(dtype)
+        else:
+            mean = total / divisor
+    else:
+        divisor = count.to(dtype)
+        divisor = tl.where(divisor == 0, 1, divisor).to(dtype)
+        quotient = total // divisor
+        inexact = (total % divisor) != 0
+        mean = quotient - (inexact & ((total < 0) != (divisor < 0))).to(dtype)
+    return mean

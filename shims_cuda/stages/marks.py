@@ -1,0 +1,57 @@
+"""Which elements an index names, and how often."""
+
+from __future__ import annotations
+
+import torch
+import triton.language as tl
+
+from graftwork.plugins.toolkit.kernels import cdiv, jit, launch
+
+from .landing import block_positions, landing, unfold
+from .problem import Problem
+
+
+def named_counts(problem: Problem) -> torch.Tensor:
+    """How often each element is named: int32, (O or 1, M, I or 1), which broadcasts."""
+    groups, count, width = problem.index.shape
+    rows = problem.base.shape[1]
+    counts = torch.zeros((groups, rows, width), dtype=torch.int32, device=problem.base.device)
+    launch(
+        count_names,
+        (cdiv(groups * count * width, 512),),
+        problem.index,
+        counts,
+        *problem.index.stride(),
+        count,
+        rows,
+        width,
+        groups * count * width,
+        WRAP=problem.wraps,
+        WIDE=problem.is_wide,
+        BLOCK=512,
+        num_warps=4,
+    )
+    return counts
+
+
+@jit
+def count_names(  # type: ignore[no-untyped-def]
+    index,
+    counts,
+    so,
+    sk,
+    si,
+    count,
+    rows,
+    inner,
+    total,
+    WRAP: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """counts[o, index[o, k, i], i] += 1; integers, so the order does not matter."""
+    p, inside = block_positions(tl.program_id(0), total, WIDE, BLOCK)
+    o, k, i = unfold(p, count, inner)
+    target, lands = landing(index, o, k, i, inside, so, sk, si, rows, inner, WRAP)
+    tl.device_assert(lands, "index out of range", mask=inside)
+    tl.atomic_add(counts + target, 1, mask=lands, sem="relaxed")

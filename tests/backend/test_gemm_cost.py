@@ -1,0 +1,49 @@
+"""The tile that the cost model picks is nearly the fastest one, by times measured on an H200."""
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+from graftwork.backend.deviceless import gpu
+from graftwork.backend.deviceless.gemm_cost import GemmShape, Tile, estimate_us, fits
+
+# Shape -> rows of (tile m, n, k, stages, warps, microseconds); small ones include a launch of
+# some 35 us. Products of row-major by column-major matrices, no epilogue.
+MEASURED = json.loads((Path(__file__).parent / "data/h200_tiles.json").read_text())
+TYPES = {"bf16": "bfloat16", "f32": "float32", "tf32": "float32"}
+
+
+def shape_of(name):
+    kind, sizes = name.split()
+    m, n, k = map(int, sizes.split("x"))
+    aligned = k % 8 == 0 and n % 8 == 0
+    return GemmShape(m, n, k, dtype=TYPES[kind], tf32=kind == "tf32", aligned=aligned)
+
+
+def slowdown(name):
+    """Time of the picked tile over that of the fastest."""
+    card, shape = gpu("sm_90"), shape_of(name)
+    times = {Tile(*row[:5]): row[5] for row in MEASURED[name]}
+    allowed = [tile for tile in times if fits(shape, tile, card)]
+    picked = min(allowed, key=lambda tile: estimate_us(shape, tile, card))
+    return times[picked] / min(times.values())
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_no_shape_is_more_than_a_quarter_slower_than_its_best(name):
+    assert slowdown(name) < 1.25
+
+
+def test_half_of_the_shapes_are_within_a_tenth():
+    assert statistics.median(map(slowdown, MEASURED)) < 1.1
+
+
+def test_the_guess_itself_is_within_a_factor_of_two_where_the_kernel_is_long():
+    card = gpu("sm_90")
+    for name, rows in MEASURED.items():
+        best = min(rows, key=lambda row: row[5])
+        if best[5] > 100:
+            guess = estimate_us(shape_of(name), Tile(*best[:5]), card)
+            assert 0.5 < guess / best[5] < 2

@@ -1,0 +1,144 @@
+"""index_put and masks: eager's values, bools or-ed, writes under a mask without a host read."""
+
+import pytest
+import torch
+
+from graftwork.plugins import LoweringContext
+from graftwork.plugins.checking import find_plugin, select_plugin_alone
+from graftwork.plugins.rewriting import rewrite_program
+from graftwork.plugins.verification import assert_verified
+from graftwork.shims_cuda.index_put import (
+    index_put,
+    mask_offsets,
+    mask_positions,
+    mask_put,
+    mask_values,
+)
+from graftwork.shims_cuda.stages.last_writer import last_writer
+from graftwork.shims_cuda.stages.problem import Problem
+
+
+def put(x, index, v, accumulate=False, deterministic=True):
+    return index_put(x, index, v, accumulate, deterministic)
+
+
+def test_properties_hold(examples):
+    assert_verified("index-put", examples=examples)
+
+
+def test_bools_accumulate_as_or():
+    """pytorch/pytorch#193584: the compiled program adds instead."""
+    x, index = torch.tensor([False, True, False]), torch.tensor([0, 0, 1])
+    assert put(x, [index], torch.ones(3, dtype=torch.bool), True).tolist() == [True, True, False]
+
+
+def test_float_sums_add_in_index_order():
+    """pytorch/pytorch#101105: float sums that differ from run to run."""
+    index, v = torch.tensor([0, 0, 0, -3]), torch.tensor([1e8, 1, -1e8, 2])
+    assert put(torch.zeros(4), [index], v, True).tolist() == [0, 2, 0, 0]
+
+
+def test_half_sums_add_in_float32():
+    ones = torch.ones(1000, dtype=torch.bfloat16)
+    out = put(ones[:1] * 0, [torch.zeros(1000, dtype=torch.int64)], ones, True)
+    assert out.item() == 1000
+
+
+def test_negative_indices_wrap_and_further_ones_are_errors():
+    assert put(torch.zeros(3), [torch.tensor([-3])], torch.ones(1)).tolist() == [1, 0, 0]
+    with pytest.raises(IndexError, match="index -4 is out of bounds for dimension 0 with size 3"):
+        put(torch.zeros(3), [torch.tensor([-4])], torch.ones(1))
+
+
+@pytest.mark.parametrize("row", [2, -3])
+def test_a_write_out_of_range_is_dropped(row):
+    """Unguarded, row 2 of the first of two groups would be row 0 of the second."""
+    index = torch.tensor([row]).view(1, 1, 1)
+    out = last_writer(Problem(torch.zeros(2, 2, 1), index, torch.ones(2, 1, 1), wraps=True))
+    assert not out.any()
+
+
+def rewritten(model, inputs, dynamic=None):
+    program = torch.export.export(model, inputs, dynamic_shapes=dynamic)
+    context = LoweringContext(target="cuda", device="cuda")
+    plugin = find_plugin("index-put")
+    return rewrite_program(program, select_plugin_alone(plugin), context)
+
+
+def reads_host(program):
+    return [
+        n for n in program.graph.nodes if n.target is torch.ops.aten._local_scalar_dense.default
+    ]
+
+
+class PutUnderMask(torch.nn.Module):
+    def forward(self, x, mask, v):
+        return torch.ops.aten.index_put(x, [mask], v)
+
+
+class Fill(torch.nn.Module):
+    def forward(self, x, mask):
+        x = x.clone()
+        x[mask] = 2
+        return x
+
+
+class Find(torch.nn.Module):
+    def forward(self, x):
+        return torch.nonzero(x)
+
+
+def test_writes_under_a_mask_read_nothing_back():
+    x, mask = torch.zeros(3, 4), torch.rand(3, 4) < 2
+    program, log = rewritten(PutUnderMask(), (x, mask, torch.ones(12)))
+    assert log.fired("index-put") == 1
+    assert not reads_host(program)
+    program, _ = rewritten(Fill(), (x, mask))
+    assert not reads_host(program)
+
+
+def test_nonzero_reads_the_count_once():
+    """pytorch/pytorch#112443: nonzero leaves range checks in the program."""
+    x = torch.tensor([[0.0, 1, 0, 2], [0, 0, 0, 0], [3, 0, float("nan"), -0.0]])
+    program, log = rewritten(Find(), (x,))
+    assert log.fired("index-put") == 1
+    assert len(reads_host(program)) == 1
+    for inputs in (x, torch.zeros(3, 4), torch.ones(3, 4)):
+        assert torch.equal(program.module()(inputs), torch.nonzero(inputs))
+
+
+def test_a_mask_mixed_with_integers_is_left_with_a_reason():
+    class Mixed(torch.nn.Module):
+        def forward(self, x, mask, i, v):
+            return torch.ops.aten.index_put(x, [mask, i], v)
+
+    inputs = torch.zeros(2, 3), torch.tensor([True, True]), torch.tensor([0]), torch.ones(1)
+    _, log = rewritten(Mixed(), inputs)
+    assert log.declined("index-put") == 1
+
+
+def test_every_kernel_compiles_for_every_gpu(compile_everywhere):
+    x, mask = torch.zeros(4, 8), torch.ones(4, 8, dtype=torch.bool)
+
+    def call():
+        offsets, _ = mask_offsets(mask)
+        mask_values(x, mask, offsets, 32)
+        mask_positions(mask, offsets, 32)
+        put(x, [torch.tensor([0, 1])], torch.ones(2, 8))
+
+    assert compile_everywhere(call) == {
+        "count_kept",
+        "mark_last",
+        "pick_rows",
+        "scan_counts",
+        "write_coordinates",
+        "write_kept",
+    }
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        mask_put(x, mask, 0, torch.ones(3))
+    assert compile_everywhere(lambda: mask_put(x, mask, 0, torch.ones(32))) == {
+        "count_kept",
+        "pick_elements",
+        "scan_counts",
+        "write_ranks",
+    }

@@ -1,0 +1,94 @@
+"""scatter: the last write in index order wins; nothing outside the output is touched."""
+
+import pytest
+import torch
+
+from graftwork.plugins.verification import assert_verified
+from graftwork.shims_cuda.scatter import scatter_src, scatter_value
+from graftwork.shims_cuda.stages.last_writer import fill, last_writer
+from graftwork.shims_cuda.stages.problem import Problem, suits_strips, three_dims
+
+
+def test_properties_hold(examples):
+    assert_verified("scatter", examples=examples)
+
+
+def test_int64_scatter_of_distinct_indices():
+    """pytorch/pytorch#194187: int64 falls back to a library call although nothing collides."""
+    index, src = torch.randperm(64)[:32], torch.randint(1, 9, (32,))
+    out = scatter_src(torch.zeros(64, dtype=torch.int64), 0, index, src)
+    assert torch.equal(out[index], src)
+    assert int((out != 0).sum()) == 32
+
+
+def test_the_last_of_many_writes_wins():
+    out = scatter_src(torch.zeros(2), 0, torch.zeros(600, dtype=torch.int64), torch.arange(600.0))
+    assert out.tolist() == [599, 0]
+
+
+@pytest.mark.parametrize("row", [2, -1], ids=["past the end", "negative"])
+@pytest.mark.parametrize("kernel", [last_writer, fill])
+def test_a_write_out_of_range_is_dropped(kernel, row):
+    """Unguarded, row 2 of the first of two groups would be row 0 of the second."""
+    base = torch.zeros(2, 2, 3)
+    index = torch.tensor([[row], [1 if row == 2 else row]]).view(2, 1, 1)
+    out = kernel(Problem(base, index, torch.ones(2, 1, 3)))
+    expected = torch.zeros(2, 2, 3)
+    if row == 2:
+        expected[1, 1] = 1
+    assert torch.equal(out, expected)
+
+
+def test_an_index_outside_is_an_error_on_the_cpu():
+    for op, last in ((scatter_src, torch.ones(1)), (scatter_value, torch.ones(()))):
+        with pytest.raises(RuntimeError, match="index -1 is out of bounds for dimension 0 with"):
+            op(torch.zeros(3), 0, torch.tensor([-1]), last)
+
+
+def test_an_expanded_index_is_read_once_a_row():
+    index = torch.tensor([[1], [0]]).expand(2, 5)
+    problem = three_dims(torch.zeros(3, 5), 0, index, torch.ones(2, 5))
+    assert problem.moves_rows
+    assert problem.index.shape == (1, 2, 1)
+
+
+def test_strips_of_columns_give_the_same(monkeypatch):
+    index = torch.randint(3, (2, 70, 40), generator=torch.Generator().manual_seed(0))
+    problem = Problem(torch.zeros(2, 3, 40), index, torch.arange(5600.0).view(2, 70, 40))
+    assert suits_strips(problem)
+    in_strips = last_writer(problem)
+    monkeypatch.setattr("graftwork.shims_cuda.stages.last_writer.suits_strips", lambda p: False)
+    assert torch.equal(in_strips, last_writer(problem))
+    assert torch.equal(in_strips, torch.zeros(2, 3, 40).scatter(1, index, problem.src))
+
+
+def test_strips_drop_what_is_out_of_range():
+    index = torch.full((2, 64, 32), 3)
+    index[1] = -1
+    out = last_writer(Problem(torch.zeros(2, 3, 32), index, torch.ones(2, 64, 32)))
+    assert not out.any()
+
+
+def test_nan_payloads_and_signed_zeros_are_moved_as_they_are():
+    bits = torch.tensor([0x7FC12345, -0x80000000], dtype=torch.int32)
+    out = scatter_src(torch.zeros(3), 0, torch.tensor([2, 0]), bits.view(torch.float32))
+    assert out.view(torch.int32)[[2, 0]].tolist() == bits.tolist()
+
+
+def test_every_kernel_compiles_for_every_gpu(compile_everywhere):
+    rows = torch.zeros(4, 1, dtype=torch.int64)
+
+    def call():
+        scatter_src(torch.zeros(4, 8), 0, torch.zeros(4, 8, dtype=torch.int64), torch.ones(4, 8))
+        wide = torch.zeros(64, 32, dtype=torch.int64)
+        scatter_src(torch.zeros(4, 32), 0, wide, torch.ones(64, 32))
+        scatter_src(torch.zeros(4, 8), 0, rows.expand(4, 8), torch.ones(4, 8))
+        scatter_value(torch.zeros(4, 8), 0, rows.expand(4, 8), torch.ones(()))
+
+    assert compile_everywhere(call) == {
+        "mark_last",
+        "mark_last_by_strips",
+        "pick_elements",
+        "pick_rows",
+        "store_value",
+    }

@@ -1,0 +1,163 @@
+"""scatter_reduce and scatter_add: the sums, products, means and extremes that eager gives."""
+
+import pytest
+import torch
+
+from graftwork.plugins import Declined, LoweringContext
+from graftwork.plugins.checking import find_plugin
+from graftwork.plugins.verification import assert_verified
+from graftwork.shims_cuda.scatter_reduce import Options, scatter_reduce
+from graftwork.shims_cuda.stages.columns import fold_columns
+from graftwork.shims_cuda.stages.fold import fold_groups
+from graftwork.shims_cuda.stages.problem import Problem, suits_strips, three_dims
+from graftwork.shims_cuda.stages.reduce import reduce_problem
+
+REDUCTIONS = ["sum", "prod", "mean", "amax", "amin"]
+
+
+def reduced(base, index, src, reduce, include_self=True, deterministic=True):
+    return scatter_reduce(base, 0, index, src, reduce, include_self, deterministic)
+
+
+def test_properties_hold(examples):
+    assert_verified("scatter-reduce", examples=examples)
+
+
+@pytest.mark.parametrize("fold", [fold_columns, fold_groups])
+def test_float_sums_add_in_index_order(fold):
+    """pytorch/pytorch#101105: float sums that differ from run to run."""
+    index, src = torch.tensor([0, 0, 0, 1]), torch.tensor([1e8, 1, -1e8, 2])
+    problem = three_dims(torch.zeros(4), 0, index, src)
+    assert fold(problem, "sum", True).flatten().tolist() == [0, 2, 0, 0]
+
+
+def test_a_mean_counts_in_its_dtype():
+    """128 int8 ones: the sum and the count are both -128; 256 zeros: a count of 0 is a 1."""
+    index = torch.zeros(256, dtype=torch.int64)
+    ones = torch.ones(256, dtype=torch.int8)
+    base = torch.full((1,), 7, dtype=torch.int8)
+    assert reduced(base, index[:128], ones[:128], "mean", include_self=False).item() == 1
+    assert reduced(base, index, ones * 0 + 3, "mean", include_self=False).item() == 0
+
+
+def test_an_integer_mean_rounds_down():
+    base = torch.tensor([1, 1], dtype=torch.int32)
+    src = torch.tensor([-5, -5, 4], dtype=torch.int32)
+    assert reduced(base, torch.tensor([0, 0, 1]), src, "mean").tolist() == [-3, 2]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("fold", [fold_columns, fold_groups])
+def test_half_sums_add_in_float32(fold, dtype):
+    ones = torch.ones(1000, dtype=dtype)
+    problem = three_dims(
+        torch.zeros(1, dtype=dtype), 0, torch.zeros(1000, dtype=torch.int64), ones
+    )
+    assert fold(problem, "sum", True).item() == 1000
+
+
+@pytest.mark.parametrize("fold", [fold_columns, fold_groups])
+def test_a_half_product_rounds_at_every_step(fold):
+    src = torch.tensor([1.1, 1.9, 0.9]).bfloat16()
+    problem = three_dims(src[:1], 0, torch.zeros(3, dtype=torch.int64), src)
+    stepwise = src[0] * src[1] * src[2]
+    assert fold(problem, "prod", False).item() == stepwise.item()
+    assert stepwise != src.double().prod().bfloat16()
+
+
+@pytest.mark.parametrize("reduce", REDUCTIONS)
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("columns", [1, 512])
+def test_elements_not_named_keep_their_bits(reduce, include_self, columns):
+    bits = torch.tensor([0x7FC12345, -0x80000000, 0], dtype=torch.int32)
+    base = bits.view(torch.float32).repeat(columns, 1).t().contiguous()
+    index = torch.full((2, columns), 2)
+    out = reduced(base, index, torch.full((2, columns), 3.0), reduce, include_self)
+    assert torch.equal(out[:2].view(torch.int32), base[:2].view(torch.int32))
+
+
+@pytest.mark.parametrize("reduce", ["amax", "amin"])
+def test_nan_wins_both_ways_whatever_its_sign(reduce):
+    nan = torch.tensor([float("nan")])
+    for special in (nan, -nan):
+        out = reduced(torch.tensor([1.0, 2.0]), torch.tensor([0, 0]), special.repeat(2), reduce)
+        assert out[0].isnan()
+        assert out[1] == 2
+
+
+@pytest.mark.parametrize("reduce", ["amax", "amin"])
+def test_strips_of_columns_give_the_same(reduce):
+    generator = torch.Generator().manual_seed(0)
+    index = torch.randint(3, (70, 40), generator=generator)
+    base, src = (torch.randn(n, 40, generator=generator) for n in (3, 70))
+    assert suits_strips(three_dims(base, 0, index, src))
+    expected = base.scatter_reduce(0, index, src, reduce)
+    assert torch.equal(reduced(base, index, src, reduce), expected)
+
+
+def test_a_sum_of_negative_zeros_keeps_the_sign():
+    zero = torch.tensor([-0.0])
+    index = torch.tensor([0])
+    assert reduced(zero, index, zero, "sum").signbit().item()
+    assert not reduced(zero, index, zero, "sum", include_self=False).signbit().item()
+
+
+@pytest.mark.parametrize("reduce", REDUCTIONS)
+@pytest.mark.parametrize("columns", [3, 512])
+def test_a_value_out_of_range_is_dropped(reduce, columns):
+    """Unguarded, row 2 of the first of two groups would be row 0 of the second."""
+    base = torch.ones(2, 2, columns)
+    index = torch.tensor([2, 1]).view(2, 1, 1).repeat(1, 1, columns)
+    problem = Problem(base, index, torch.full((2, 1, columns), 2.0))
+    out = reduce_problem(problem, reduce, False, True)
+    expected = torch.ones(2, 2, columns)
+    expected[1, 1] = 2
+    assert torch.equal(out, expected)
+
+
+@pytest.mark.parametrize("reduce", ["prod", "mean", "amax", "amin"])
+def test_bool_has_sums_only(reduce):
+    """CUDA eager has no other reduction of bool, and says so."""
+    x, index = torch.zeros(3, dtype=torch.bool), torch.tensor([0])
+    kernels = find_plugin("scatter-reduce").call(
+        "list_kernels", options=Options(), context=LoweringContext()
+    )
+    with pytest.raises(Declined, match=f"bool has no scatter_reduce by {reduce}, only by sum"):
+        kernels[torch.ops.aten.scatter_reduce.two](x, 0, index, x[:1], reduce)
+
+
+def test_rows_longer_than_a_piece_fold_piece_by_piece():
+    src = torch.arange(1.0, 60.0)
+    index = torch.zeros(59, dtype=torch.int64)
+    problem = three_dims(torch.zeros(2), 0, index, src)
+    assert fold_groups(problem, "sum", True).flatten().tolist() == [float(src.sum()), 0]
+
+
+def test_every_kernel_compiles_for_every_gpu(compile_everywhere):
+    wide, row = torch.zeros(4, 512, dtype=torch.int64), torch.zeros(4, 1, dtype=torch.int64)
+
+    def call():
+        base, src = torch.zeros(4, 512), torch.ones(4, 512)
+        for reduce in ("sum", "prod", "mean", "amin"):
+            reduced(base, wide, src, reduce, include_self=reduce != "amin")
+        reduced(base, row.expand(4, 512), src, "mean")
+        reduced(base, wide.repeat(16, 1), src.repeat(16, 1), "amax")
+        many = torch.zeros(40000, 1, dtype=torch.int64)
+        reduced(base[:, :1], many, torch.ones(40000, 1), "sum")
+        reduced(base, wide, src, "sum", deterministic=False)
+
+    assert compile_everywhere(call) == {
+        "add_all",
+        "count_digits",
+        "count_names",
+        "fold_pieces",
+        "fold_planes",
+        "fold_rows",
+        "fill_identity",
+        "fold_stretches",
+        "move_by_digit",
+        "raise_keys",
+        "raise_keys_by_strips",
+        "scan_blocks",
+        "settle_keys",
+    }

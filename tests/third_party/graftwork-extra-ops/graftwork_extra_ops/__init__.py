@@ -1,0 +1,1 @@
+"""Plugins for Graftwork, from another distribution than Graftwork's own."""

@@ -150,7 +150,9 @@ def _thread(SPAN: tl.constexpr, REGS: tl.constexpr, WARPS: tl.constexpr):  # typ
 
 
 @jit
-def _flip(phase: tl.constexpr, thread, SPAN: tl.constexpr, REGS: tl.constexpr, WARPS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _flip(  # type: ignore[no-untyped-def]
+    phase: tl.constexpr, thread, SPAN: tl.constexpr, REGS: tl.constexpr, WARPS: tl.constexpr
+):
     """All ones where ``phase``, in registers, sorts in another direction than the one before.
 
     Phase p sorts downwards where bit p of the rank is set.

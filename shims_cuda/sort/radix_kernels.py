@@ -24,7 +24,7 @@ from graftwork.shims_cuda.sort.network_kernels import sort_words, start
 
 jit: Callable[[Callable[..., Any]], Any] = triton.jit
 # `shift` differs from pass to pass: not worth a kernel of its own for each value.
-jit_for_all_passes = triton.jit(do_not_specialize=["shift"])
+jit_for_all_passes: Callable[[Callable[..., Any]], Any] = triton.jit(do_not_specialize=["shift"])
 
 
 @jit_for_all_passes

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from graftwork.plugins import PluginInfo, Property, hookimpl
+from graftwork.plugins import LoweringContext, PluginInfo, Property, hookimpl
 from graftwork.plugins.toolkit.resample import BICUBIC, BILINEAR, Filter
 from graftwork.plugins.toolkit.symbolic import Size
 
@@ -28,14 +28,14 @@ def describe_plugin() -> PluginInfo:
 
 
 @hookimpl
-def list_decompositions() -> Mapping[OpOverload, Callable[..., object]]:
+def list_decompositions(context: LoweringContext) -> Mapping[OpOverload, Callable[..., object]]:
     """Both filters, with the output size given (`default`) or worked out from factors (`vec`)."""
-    aten = torch.ops.aten
+    aten, compiled = torch.ops.aten, context.target != "cpu"
     return {
-        aten._upsample_bilinear2d_aa.default: _with_scales(BILINEAR),
-        aten._upsample_bilinear2d_aa.vec: _with_scale_factors(BILINEAR),
-        aten._upsample_bicubic2d_aa.default: _with_scales(BICUBIC),
-        aten._upsample_bicubic2d_aa.vec: _with_scale_factors(BICUBIC),
+        aten._upsample_bilinear2d_aa.default: _with_scales(BILINEAR, compiled),
+        aten._upsample_bilinear2d_aa.vec: _with_scale_factors(BILINEAR, compiled),
+        aten._upsample_bicubic2d_aa.default: _with_scales(BICUBIC, compiled),
+        aten._upsample_bicubic2d_aa.vec: _with_scale_factors(BICUBIC, compiled),
     }
 
 
@@ -45,7 +45,7 @@ def list_properties() -> Sequence[Property]:
     return PROPERTIES
 
 
-def _with_scales(filter: Filter) -> Callable[..., Tensor]:
+def _with_scales(filter: Filter, compiled: bool) -> Callable[..., Tensor]:
     def decomposition(
         input: Tensor,
         output_size: Sequence[Size],
@@ -53,12 +53,12 @@ def _with_scales(filter: Filter) -> Callable[..., Tensor]:
         scales_h: float | None = None,
         scales_w: float | None = None,
     ) -> Tensor:
-        return resize(input, output_size, filter, align_corners, (scales_h, scales_w))
+        return resize(input, output_size, filter, align_corners, (scales_h, scales_w), compiled)
 
     return decomposition
 
 
-def _with_scale_factors(filter: Filter) -> Callable[..., Tensor]:
+def _with_scale_factors(filter: Filter, compiled: bool) -> Callable[..., Tensor]:
     def decomposition(
         input: Tensor,
         output_size: Sequence[Size] | None,
@@ -69,7 +69,7 @@ def _with_scale_factors(filter: Filter) -> Callable[..., Tensor]:
         size = output_size or [
             _scaled(n, factor) for n, factor in zip(input.shape[2:], factors, strict=True)
         ]
-        return resize(input, size, filter, align_corners, factors)
+        return resize(input, size, filter, align_corners, factors, compiled)
 
     return decomposition
 

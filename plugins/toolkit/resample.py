@@ -50,12 +50,12 @@ class Axis:
 
 @dataclass(frozen=True)
 class Windows:
-    """Where every output of an axis looks: element `start + t` of the input has `weights[:, t]`.
+    """Where every output of an axis looks: element `start + t` of the input has `weights[t]`.
 
     Attributes:
         start: (out,) int64, the window's first element.
         end: (out,) int64, one past the window's last element.
-        weights: (out, taps), floating; zero outside the window.
+        weights: (taps, out), floating; to be used only inside the window.
     """
 
     start: Tensor
@@ -76,11 +76,11 @@ def find_windows(axis: Axis, filter: Filter, dtype: torch.dtype, device: torch.d
     start = _truncate((center - support).to(torch.float64) + 0.5, axis.size)
     end = _truncate((center + support).to(torch.float64) + 0.5, axis.size)
 
-    position = start[:, None] + _count(taps, device)
-    distance = (position.to(dtype) - center[:, None]).to(torch.float64) + 0.5
+    position = start + _count(taps, device)[:, None]
+    distance = (position.to(dtype) - center).to(torch.float64) + 0.5
     weights = filter.weigh((distance * (1 / stretch)).to(dtype).abs())
-    weights = torch.where(position < end[:, None], weights, 0.0)
-    total = weights.sum(1, keepdim=True)
+    weights = torch.where(position < end, weights, 0.0)
+    total = weights.sum(0)
     weights = weights / torch.where(total == 0, 1.0, total)
 
     if not known(axis.size != axis.target):

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch.export import Dim
 
 from graftwork.decompositions.antialiased_resize.properties import by_the_formulas
+from graftwork.decompositions.antialiased_resize.sums import resize as resize_floats
 from graftwork.plugins.toolkit.resample import BICUBIC, BILINEAR, Axis, count_taps, find_windows
 from graftwork.plugins.verification import assert_verified
 
@@ -123,6 +124,36 @@ def test_nan_and_infinity_stay_in_their_windows(rewritten):
     result = rewritten(lambda x: resize(x, size=(10, 10)), x)(x)
     torch.testing.assert_close(result, resize(x, size=(10, 10)), equal_nan=True)
     assert 0 < (~result.isfinite()).sum() < 20
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(("height", "width"), [(9, 11), (90, 11), (9, 60), (45, 2)])
+def test_form_for_compilers_equals_aten(layout, height, width):
+    x = torch.rand(2, 3, 45, 38)
+    x[0, 0, 11, 11], x[1, 2, 30, 5] = math.nan, math.inf
+    x = x.to(memory_format=layout)
+    result = resize_floats(x, (height, width), BILINEAR, False, (None, None), compiled=True)
+    expected = resize(x, size=(height, width))
+    torch.testing.assert_close(result, expected, rtol=0, atol=2e-5, equal_nan=True)
+    assert result.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, 1e-45, 1e-300, 1e300])
+def test_absurd_factors_follow_the_formulas(factor):
+    x = torch.rand(1, 1, 7, 5)
+    factors = (factor, None)
+    result = resize_floats(x, (3, 4), BILINEAR, False, factors, compiled=False)
+    exact = by_the_formulas(x, mode="bilinear", align_corners=False, size=(3, 4), scales=factors)
+    torch.testing.assert_close(result, exact, rtol=0, atol=1e-5)
+
+
+def test_compiled_program_equals_aten(rewrite, deep):
+    x = torch.rand(2, 3, 60, 45)
+    x[0, 0, 11, 11] = math.nan
+    program = rewrite(ID, lambda x: resize(x, size=(7, 9)), x, target="aoti")
+    result = torch.compile(program.program.module())(x)
+    expected = resize(x, size=(7, 9))
+    torch.testing.assert_close(result, expected, rtol=0, atol=2e-5, equal_nan=True)
 
 
 def test_work_grows_with_the_window_not_with_the_input():

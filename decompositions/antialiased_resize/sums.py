@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,6 +15,9 @@ from graftwork.plugins.torch_private import suggest_memory_format
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 
+# An interpreter runs node by node; a compiler fuses nodes into loops, for a CPU or a GPU.
+Runner = Literal["interpreter", "cpu", "cuda"]
+
 # An unrolled sum makes five nodes a tap; strong downscales are left to a loop.
 UNROLLED_TAPS = 64
 
@@ -24,7 +28,7 @@ def resize(
     filter: Filter,
     align_corners: bool,
     factors: Sequence[float | None],
-    compiled: bool,
+    runs_on: Runner,
 ) -> Tensor:
     """Resize the last two dims of `image` (N, C, H, W) to `output_size`, antialiased.
 
@@ -32,7 +36,7 @@ def resize(
     ATen's fixed point, rounded after each axis. The memory format of `image` is kept.
 
     Args:
-        compiled: write the sums as a compiler fuses them best, not as an interpreter does.
+        runs_on: what the sums are written for.
 
     Raises:
         Declined: another dtype, which ATen does not resize either.
@@ -48,9 +52,9 @@ def resize(
         result = _resize_bytes(image, axes, filter)
     elif memory_format == torch.channels_last:
         last = image.permute(0, 2, 3, 1)
-        result = _resize_floats(last, 1, axes, filter, compiled).permute(0, 3, 1, 2)
+        result = _resize_floats(last, 1, axes, filter, runs_on).permute(0, 3, 1, 2)
     else:
-        result = _resize_floats(image, 2, axes, filter, compiled)
+        result = _resize_floats(image, 2, axes, filter, runs_on)
     return _lay_out(result, memory_format)
 
 
@@ -64,7 +68,7 @@ def _resize_bytes(image: Tensor, axes: Sequence[Axis], filter: Filter) -> Tensor
 
 
 def _resize_floats(
-    image: Tensor, height_dim: int, axes: Sequence[Axis], filter: Filter, compiled: bool
+    image: Tensor, height_dim: int, axes: Sequence[Axis], filter: Filter, runs_on: Runner
 ) -> Tensor:
     """The width first, or where the height shrinks, the height.
 
@@ -81,12 +85,15 @@ def _resize_floats(
             continue
         windows = find_windows(axis, filter, image.dtype, image.device)
         taps = windows.weights.shape[0]
-        if not compiled:
+        if runs_on == "interpreter":
             image = _sum(image, dim, windows)
             continue
         windows = Windows(_stored(windows.start), _stored(windows.end), _stored(windows.weights))
-        unrolled = isinstance(taps, int) and taps <= UNROLLED_TAPS
-        image = _stored((_sum_one_by_one if unrolled else _sum)(image, dim, windows))
+        if isinstance(taps, int) and taps <= UNROLLED_TAPS:
+            image = _sum_one_by_one(image, dim, windows, masked_loads=runs_on == "cuda")
+        else:
+            image = _sum(image, dim, windows)
+        image = _stored(image)
     return image.to(dtype)
 
 
@@ -109,16 +116,25 @@ def _sum(image: Tensor, dim: int, windows: Windows) -> Tensor:
     return torch.where(inside, picked * weights, 0.0).sum(dim)
 
 
-def _sum_one_by_one(image: Tensor, dim: int, windows: Windows) -> Tensor:
-    """The same, an element of the windows at a time: no dim to reduce over is ever made."""
+def _sum_one_by_one(image: Tensor, dim: int, windows: Windows, masked_loads: bool) -> Tensor:
+    """The same, an element of the windows at a time: no dim to reduce over is ever made.
+
+    A GPU does not even load what is outside a window; vector units load and select faster.
+    """
     shape = (-1,) + (1,) * (3 - dim)
+    result = (*image.shape[:dim], *windows.start.shape, *image.shape[dim + 1 :])
     total = torch.zeros((), dtype=image.dtype, device=image.device)
     for tap, weights in enumerate(windows.weights.unbind()):
         position = windows.start + tap
-        # Inside by construction: the check of every index costs more than the sum.
-        index = position.clamp(max=image.shape[dim] - 1)
-        picked = torch.ops.aten._unsafe_index.Tensor(image, [None] * dim + [index])
-        term = torch.where((position < windows.end).view(shape), picked * weights.view(shape), 0.0)
+        inside = (position < windows.end).view(shape)
+        if masked_loads:
+            where, index = inside.expand(result), [None] * dim + [position]
+            picked = torch.ops.aten._unsafe_masked_index(image, where, index, 0)
+            term = picked * weights.view(shape)
+        else:
+            index = [None] * dim + [position.clamp(max=image.shape[dim] - 1)]
+            picked = torch.ops.aten._unsafe_index.Tensor(image, index)
+            term = torch.where(inside, picked * weights.view(shape), 0.0)
         total = total + term
     return total
 
@@ -147,8 +163,9 @@ def _sum_fixed_point(image: Tensor, dim: int, windows: Windows) -> Tensor:
 
     scaled = windows.weights * unit
     scaled = torch.where(scaled < 0, scaled - 0.5, scaled + 0.5).to(torch.int32).to(torch.int16)
-    picked, inside, weights = _pick(image, dim, Windows(windows.start, windows.end, scaled))
-    terms = torch.where(inside, picked.to(torch.int32) * weights.to(torch.int32), 0)
+    picked, _, weights = _pick(image, dim, Windows(windows.start, windows.end, scaled))
+    # Nothing to mask: bytes have no NaN, and weights are zero outside a window.
+    terms = picked.to(torch.int32) * weights.to(torch.int32)
     unit = unit.to(torch.int32)
     total = terms.sum(dim, dtype=torch.int32) + unit // 2
     return torch.div(total, unit, rounding_mode="floor").clamp(0, 255).to(torch.uint8)

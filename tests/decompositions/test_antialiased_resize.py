@@ -128,11 +128,12 @@ def test_nan_and_infinity_stay_in_their_windows(rewritten):
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize(("height", "width"), [(9, 11), (90, 11), (9, 60), (45, 2)])
-def test_form_for_compilers_equals_aten(layout, height, width):
+@pytest.mark.parametrize("runs_on", ["cpu", "cuda"])
+def test_forms_for_compilers_equal_aten(layout, height, width, runs_on):
     x = torch.rand(2, 3, 45, 38)
     x[0, 0, 11, 11], x[1, 2, 30, 5] = math.nan, math.inf
     x = x.to(memory_format=layout)
-    result = resize_floats(x, (height, width), BILINEAR, False, (None, None), compiled=True)
+    result = resize_floats(x, (height, width), BILINEAR, False, (None, None), runs_on)
     expected = resize(x, size=(height, width))
     torch.testing.assert_close(result, expected, rtol=0, atol=2e-5, equal_nan=True)
     assert result.stride() == expected.stride()
@@ -142,7 +143,7 @@ def test_form_for_compilers_equals_aten(layout, height, width):
 def test_absurd_factors_follow_the_formulas(factor):
     x = torch.rand(1, 1, 7, 5)
     factors = (factor, None)
-    result = resize_floats(x, (3, 4), BILINEAR, False, factors, compiled=False)
+    result = resize_floats(x, (3, 4), BILINEAR, False, factors, "interpreter")
     exact = by_the_formulas(x, mode="bilinear", align_corners=False, size=(3, 4), scales=factors)
     torch.testing.assert_close(result, exact, rtol=0, atol=1e-5)
 

@@ -19,7 +19,7 @@ from torch._ops import OpOverload
 
 from graftwork.plugins import Case, PluginInfo, Property, Refusal, Tolerance, hookimpl
 from graftwork.plugins.errors import NotLowerableError
-from graftwork.plugins.toolkit.packed import VARLEN_ATTN, Int, PackedAttention, bind, reference
+from graftwork.plugins.toolkit.packed import VARLEN_ATTN, Int, PackedAttention, bind, reference_of
 from graftwork.plugins.toolkit.packed_cases import (
     attend_packed,
     attend_packed_reference,
@@ -157,7 +157,7 @@ def _place(tokens: Int, cu_seq: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
 @hookimpl
 def list_references() -> Mapping[OpOverload, Callable[..., object]]:
     """What stands in for eager where it has no kernel: attention sequence by sequence."""
-    return {VARLEN_ATTN: lambda *args, **kwargs: reference(bind(VARLEN_ATTN, args, kwargs))}
+    return {VARLEN_ATTN: reference_of}
 
 
 @hookimpl

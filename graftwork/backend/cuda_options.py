@@ -73,7 +73,9 @@ class CudaOptions:
                 continue
             try:
                 record: dict[str, Any] = json.loads(bytes(spec.value))
-                texts = {key: tuple(v) if isinstance(v, list) else v for key, v in record.items()}
+                texts: dict[str, Any] = {
+                    key: tuple(v) if isinstance(v, list) else v for key, v in record.items()
+                }
                 return dataclasses.replace(cls(), **texts)
             except (ValueError, TypeError, AttributeError) as error:
                 raise InputError(

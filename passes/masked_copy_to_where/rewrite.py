@@ -118,7 +118,10 @@ def _same_mask(put: Put, picked: Picked, numbers: ValueNumbers) -> bool:
     mask = put.mask
     if put.node.target is not aten.masked_scatter.default:
         return numbers.same(mask, picked.mask)
-    # masked_scatter wants a mask as wide as the destination: users write m[..., None].expand(...)
+    # masked_scatter lines a mask up with the last dims, not the first, so that a mask over leading
+    # dims comes as m[..., None].expand(...).
+    if put.mask.meta["val"].dim() != put.destination.meta["val"].dim():
+        return False
     size = picked.mask.meta["val"].shape
     while not numbers.same(mask, picked.mask):
         source = mask.args[0] if mask.args else None

@@ -135,6 +135,11 @@ def reference(call: PackedAttention) -> tuple[torch.Tensor, torch.Tensor, torch.
     return out.to(call.query.dtype), lse.float(), state
 
 
+def reference_of(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """`reference` of a call of `VARLEN_ATTN`, by that operator's own signature."""
+    return reference(bind(VARLEN_ATTN, args, kwargs))
+
+
 def _sequence_keys(
     call: PackedAttention, key: torch.Tensor, value: torch.Tensor, n: int
 ) -> tuple[torch.Tensor, torch.Tensor]:

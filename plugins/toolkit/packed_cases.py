@@ -92,12 +92,15 @@ def packed_cases(
     head_sizes: Sequence[int] = (1, 5, 16),
     special: bool = False,
     dynamic: bool = False,
+    disputed: bool = False,
+    used: bool = False,
 ) -> Case:
     """Ragged batches in buffers with NaN padding; every window, grouped heads, any scale.
 
     With `special`, NaN and infinities stand inside the sequences too. With `dynamic`, token and
-    sequence counts are symbolic and a second batch goes through the same program. A two-sided
-    window comes with max_q <= max_k + 1, where flash attention 2 and 3 agree.
+    sequence counts are symbolic and a second batch goes through the same program. Windows that
+    flash attention 2 and 3 read differently come only with `disputed`, `seqused_k` and paged keys
+    only with `used`.
     """
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
     dtype = draw(st.sampled_from(dtypes))
@@ -130,6 +133,12 @@ def packed_cases(
         "max_q": longest,
         "max_k": longest + draw(st.sampled_from([0, 7])),
     }
+    if disputed:
+        settings["max_k"] = max(1, int(first[4].diff().max()))
+    if used and takes("seqused_k"):
+        first += (_used(draw, first[4]),)
+        if takes("block_table") and draw(st.booleans()):
+            first = _paged(first, draw(st.sampled_from([4, 16])), generator)
     shapes: Any = None
     if dynamic:
         names = ("queries", "keys", "offsets")
@@ -143,3 +152,25 @@ def _offsets(lengths: Sequence[int], padding: int) -> tuple[torch.Tensor, int]:
     """Offsets of packed sequences with `padding` tokens before, and at least 2 in all with it."""
     ends = torch.tensor([padding, *lengths]).cumsum(0)
     return ends.to(torch.int32), int(ends[-1]) + padding + 2
+
+
+def _used(draw: st.DrawFn, cu_seq_k: torch.Tensor) -> torch.Tensor:
+    lengths = cu_seq_k.diff().tolist()
+    return torch.tensor([draw(st.integers(0, n)) for n in lengths], dtype=torch.int32)
+
+
+def _paged(
+    inputs: tuple[torch.Tensor, ...], page: int, generator: torch.Generator
+) -> tuple[torch.Tensor, ...]:
+    """The same keys in pages in no order, NaN where a page holds no token of a sequence."""
+    query, key, value, cu_seq_q, cu_seq_k, used = inputs
+    lengths = cu_seq_k.diff().tolist()
+    width = max(1, -(-max(lengths) // page))
+    order = torch.randperm(len(lengths) * width + 1, generator=generator)
+    table = order[: len(lengths) * width].view(-1, width).to(torch.int32)
+    pools = [t.new_full((len(order), page, *t.shape[1:]), math.nan) for t in (key, value)]
+    for pool, packed in zip(pools, (key, value), strict=True):
+        for n, begin in enumerate(cu_seq_k[:-1].tolist()):
+            for j in range(lengths[n]):
+                pool[table[n, j // page], j % page] = packed[begin + j]
+    return query, *pools, cu_seq_q, cu_seq_k, used, table

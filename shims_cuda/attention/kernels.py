@@ -1,3 +1,5 @@
+# mypy: ignore-errors
+# ruff: noqa: SIM108
 """The Triton kernels of attention: a plan over packed sequences, the forward sweep, split keys.
 
 Notation: i a query row of a sequence, j a key of it, `shift` what lines the two up (row i stands
@@ -11,6 +13,10 @@ import triton
 import triton.language as tl
 
 UNBOUNDED = tl.constexpr(1 << 29)
+
+# Counts that vary from call to call must not make a kernel compile again for a 1 or a multiple
+# of 16.
+COUNTS = ["heads", "group", "batches", "tokens_q", "tokens_k", "left", "right", "max_k"]
 
 
 @triton.jit
@@ -34,41 +40,67 @@ def slot_bounds(cu, slot, sequences, tokens):
 
 
 @triton.jit
-def plan_kernel(
-    cu_q, plan, sequences, tokens, BLOCK_M: tl.constexpr, SLOTS: tl.constexpr, WIDE: tl.constexpr
-):
-    """Deal the query tiles of all sequences out, the longest sequence first.
+def slot_keys(
+    cu_k, used_k, slot, sequences, tokens_k, USED: tl.constexpr, PAGED: tl.constexpr
+):  # fmt: skip
+    """First key and number of keys of each slot; none for the two that are no sequences."""
+    real = (slot > 0) & (slot <= sequences)
+    if PAGED:
+        begin = tl.where(real, 0, 0)
+        keys = tl.where(real, tokens_k, 0)
+    else:
+        begin = tl.load(cu_k + slot - 1, mask=real, other=0).to(tl.int32)
+        end = tl.load(cu_k + slot, mask=real, other=0).to(tl.int32)
+        begin = tl.minimum(tl.maximum(begin, 0), tokens_k)
+        keys = tl.minimum(tl.maximum(end, begin), tokens_k) - begin
+    if USED:
+        used = tl.load(used_k + slot - 1, mask=real, other=0).to(tl.int32)
+        keys = tl.minimum(tl.maximum(used, 0), keys)
+    return begin, keys
 
-    plan[s] for s in [0, sequences + 2) is the first tile of slot s, plan[sequences + 2] the
-    number of tiles, and plan[sequences + 3 + t] the slot of tile t. Each program places SLOTS
-    slots by counting the tiles of all longer ones.
+
+@triton.jit(do_not_specialize=["sequences", "tokens_q", "tokens_k"])
+def plan_kernel(
+    cu_q, cu_k, used_k, plan, sequences, tokens_q, tokens_k,
+    BLOCK_M: tl.constexpr, SLOTS: tl.constexpr, WIDE: tl.constexpr, USED: tl.constexpr,
+    PAGED: tl.constexpr,
+):  # fmt: skip
+    """Deal the query tiles of all sequences out, those with the most keys first.
+
+    plan[0] is the number of tiles; tile t has the eight numbers from plan[8 + 8 t]: first tile
+    and number of tiles of its slot, first row, rows, first key, keys, sequence. Each program
+    places SLOTS slots by counting the tiles of all slots that come before them.
     """
     slot = tl.program_id(0) * SLOTS + tl.arange(0, SLOTS)
     slots = sequences + 2
-    begin, end = slot_bounds(cu_q, slot, sequences, tokens)
+    begin, end = slot_bounds(cu_q, slot, sequences, tokens_q)
     tiles = tl.where(slot < slots, tl.cdiv(end - begin, BLOCK_M), 0)
-    weight = tl.where((slot > 0) & (slot <= sequences), tiles, 0)
+    key_begin, keys = slot_keys(cu_k, used_k, slot, sequences, tokens_k, USED, PAGED)
     first = tl.zeros([SLOTS], tl.int32)
     total = 0
     for start in range(0, slots, SLOTS):
         other = start + tl.arange(0, SLOTS)
-        other_begin, other_end = slot_bounds(cu_q, other, sequences, tokens)
+        other_begin, other_end = slot_bounds(cu_q, other, sequences, tokens_q)
         other_tiles = tl.where(other < slots, tl.cdiv(other_end - other_begin, BLOCK_M), 0)
-        other_weight = tl.where((other > 0) & (other <= sequences), other_tiles, 0)
-        earlier = (other_weight[None, :] > weight[:, None]) | (
-            (other_weight[None, :] == weight[:, None]) & (other[None, :] < slot[:, None])
+        _, other_keys = slot_keys(cu_k, used_k, other, sequences, tokens_k, USED, PAGED)
+        earlier = (other_keys[None, :] > keys[:, None]) | (
+            (other_keys[None, :] == keys[:, None]) & (other[None, :] < slot[:, None])
         )
         first += tl.sum(tl.where(earlier, other_tiles[None, :], 0), 1)
         total += tl.sum(other_tiles, 0)
-    tl.store(plan + slot, first, mask=slot < slots)
     if tl.program_id(0) == 0:
-        tl.store(plan + slots, total)
-    owner = plan + slots + 1
+        tl.store(plan, total)
     for start in range(0, tl.max(tiles, 0), WIDE):
         tile = start + tl.arange(0, WIDE)
         inside = tile[None, :] < tiles[:, None]
-        value = tl.broadcast_to(slot[:, None], [SLOTS, WIDE])
-        tl.store(owner + first[:, None] + tile[None, :], value, mask=inside)
+        record = plan + 8 + 8 * (first[:, None] + tile[None, :])
+        tl.store(record, tl.broadcast_to(first[:, None], [SLOTS, WIDE]), mask=inside)
+        tl.store(record + 1, tl.broadcast_to(tiles[:, None], [SLOTS, WIDE]), mask=inside)
+        tl.store(record + 2, tl.broadcast_to(begin[:, None], [SLOTS, WIDE]), mask=inside)
+        tl.store(record + 3, tl.broadcast_to((end - begin)[:, None], [SLOTS, WIDE]), mask=inside)
+        tl.store(record + 4, tl.broadcast_to(key_begin[:, None], [SLOTS, WIDE]), mask=inside)
+        tl.store(record + 5, tl.broadcast_to(keys[:, None], [SLOTS, WIDE]), mask=inside)
+        tl.store(record + 6, tl.broadcast_to((slot - 1)[:, None], [SLOTS, WIDE]), mask=inside)
 
 
 @triton.jit
@@ -196,69 +228,73 @@ def sweep(
 
 @triton.jit
 def tile_of(
-    plan, cu_q, program, heads, sequences, tokens, length_q,
+    plan, program, heads, tokens_q, tokens_k,
     VARLEN: tl.constexpr, BLOCK_M: tl.constexpr, SWEEP: tl.constexpr,
 ):  # fmt: skip
-    """What program `program` works on: slot, head, first row of the tile, and the row bounds.
+    """What program `program` works on: sequence (or batch), head, first row of the tile, first
+    row and rows of the sequence, first key and keys.
 
     Heads go in groups of SWEEP; inside a group the tiles go from the last to the first (under a
-    causal mask the last is the longest), all heads of the group for each. With a plan the slot
-    is counted as in `slot_bounds`; without one it is the batch.
+    causal mask the last is the longest), all heads of the group for each.
     """
     if VARLEN:
-        slot = tl.load(plan + sequences + 3 + program // heads)
-        first = tl.load(plan + slot)
-        begin, end = slot_bounds(cu_q, slot, sequences, tokens)
-        tiles = tl.cdiv(end - begin, BLOCK_M)
+        record = plan + 8 + 8 * (program // heads)
+        first = tl.load(record)
+        tiles = tl.load(record + 1)
+        begin = tl.load(record + 2)
+        rows = tl.load(record + 3)
+        key_begin = tl.load(record + 4)
+        keys = tl.load(record + 5)
+        sequence = tl.load(record + 6)
         rest = program - first * heads
     else:
-        tiles = tl.cdiv(length_q, BLOCK_M)
-        slot = program // (tiles * heads)
+        tiles = tl.cdiv(tokens_q, BLOCK_M)
+        sequence = program // (tiles * heads)
         rest = program % (tiles * heads)
-        begin = 0
-        end = length_q
+        begin = sequence * 0
+        rows = tokens_q
+        key_begin = sequence * 0
+        keys = tokens_k
     group = rest // (tiles * SWEEP)
     rest = rest % (tiles * SWEEP)
     head = group * SWEEP + rest % SWEEP
-    return slot, head, (tiles - 1 - rest // SWEEP) * BLOCK_M, begin, end
+    tile = (tiles - 1 - rest // SWEEP) * BLOCK_M
+    return sequence, head, tile, begin, rows, key_begin, keys
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS)
 def forward_kernel(
-    query, key, value, out, lse, mask, plan, cu_q, cu_k, used_k, table,
-    scale, heads, group, sequences, tokens_q, tokens_k, left, right, max_k,
+    query, key, value, out, lse, mask, plan, table,
+    scale, heads, group, batches, tokens_q, tokens_k, left, right, max_k,
     stride_qb, stride_qt, stride_qh, stride_kb, stride_kt, stride_kh,
     stride_vb, stride_vt, stride_vh, stride_ob, stride_ot, stride_oh,
     stride_mb, stride_mh, stride_mq, stride_mk, stride_table, stride_lse,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SWEEP: tl.constexpr, VARLEN: tl.constexpr,
-    LEFT: tl.constexpr, RIGHT: tl.constexpr, FLASH2: tl.constexpr, USED: tl.constexpr,
+    LEFT: tl.constexpr, RIGHT: tl.constexpr, FLASH2: tl.constexpr,
     PAGE: tl.constexpr, MASK: tl.constexpr, MASK_ROWS: tl.constexpr, LSE: tl.constexpr,
     NEGATE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of BLOCK_M query rows of one head of one sequence against all keys it may see."""
     program = tl.program_id(0)
     if VARLEN:
-        if program >= tl.load(plan + sequences + 2) * heads:
-            return
-    slot, head, tile, begin, end = tile_of(
-        plan, cu_q, program, heads, sequences, tokens_q, tokens_q, VARLEN, BLOCK_M, SWEEP
+        tiles = tl.load(plan)
+    else:
+        tiles = tl.cdiv(tokens_q, BLOCK_M) * batches
+    if program >= tiles * heads:
+        return
+    sequence, head, tile, begin, rows, key_begin, keys = tile_of(
+        plan, program, heads, tokens_q, tokens_k, VARLEN, BLOCK_M, SWEEP
     )
-    rows = end - begin
     head_k = head // group
     if VARLEN:
-        real = (slot > 0) & (slot <= sequences)
-        sequence = tl.minimum(tl.maximum(slot - 1, 0), sequences - 1)
-        key_begin, keys, table = keys_of(
-            cu_k, used_k, table, sequence, real, tokens_k, stride_table, USED, PAGE
-        )
         shift = keys - rows
-        batch = slot.to(tl.int64) * 0
+        batch = sequence.to(tl.int64) * 0
+        if PAGE != 0:
+            table += sequence.to(tl.int64) * stride_table
     else:
-        key_begin = slot * 0
-        keys = tokens_k
         shift = 0
-        batch = slot.to(tl.int64)
+        batch = sequence.to(tl.int64)
     if LEFT or RIGHT:
         left, right = window_of(left, right, max_k, FLASH2)
 
@@ -351,7 +387,7 @@ def log_sum(best, norm):
 
 @triton.jit
 def keys_of(
-    cu_k, used_k, table, sequence, real, tokens_k, stride_table,
+    cu_k, used_k, table, sequence, tokens_k, stride_table,
     USED: tl.constexpr, PAGE: tl.constexpr,
 ):  # fmt: skip
     """First key and number of keys of a sequence, and its row of the page table."""
@@ -364,4 +400,180 @@ def keys_of(
         table += sequence.to(tl.int64) * stride_table
     if USED:
         keys = tl.minimum(tl.maximum(tl.load(used_k + sequence).to(tl.int32), 0), keys)
-    return key_begin, tl.where(real, keys, 0), table
+    return key_begin, keys, table
+
+
+@triton.jit(do_not_specialize=[*COUNTS, "sequences", "total_rows"])
+def split_kernel(
+    query, key, value, part, part_lse, mask, cu_q, cu_k, used_k, table,
+    scale, heads, group, sequences, tokens_q, tokens_k, left, right, max_k,
+    stride_qb, stride_qt, stride_qh, stride_kb, stride_kt, stride_kh,
+    stride_vb, stride_vt, stride_vh, stride_mb, stride_mh, stride_mq, stride_mk,
+    stride_table, total_rows,
+    D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CHUNK: tl.constexpr, VARLEN: tl.constexpr,
+    LEFT: tl.constexpr, RIGHT: tl.constexpr, FLASH2: tl.constexpr, USED: tl.constexpr,
+    PAGE: tl.constexpr, MASK: tl.constexpr, MASK_ROWS: tl.constexpr, NEGATE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Few query rows against CHUNK keys: the queries of all heads that share a key head.
+
+    Writes the chunk's normalised result and its log2-sum-exp2 to row (chunk, token, head) of
+    `part` and `part_lse`; a row that sees no key of the chunk gets -inf and no result. The chunks
+    of a sequence do not depend on the rest of the batch.
+    """
+    chunk = tl.program_id(1)
+    kv_heads = heads // group
+    sequence = tl.program_id(0) // kv_heads
+    head_k = tl.program_id(0) % kv_heads
+    if sequence >= sequences:
+        return
+    if VARLEN:
+        begin, end = sequence_bounds(cu_q, sequence, tokens_q)
+        rows = end - begin
+        key_begin, keys, table = keys_of(
+            cu_k, used_k, table, sequence, tokens_k, stride_table, USED, PAGE
+        )
+        shift = keys - rows
+        batch = sequence.to(tl.int64) * 0
+        first_token = begin
+    else:
+        begin = sequence * 0
+        rows = tokens_q
+        key_begin = sequence * 0
+        keys = tokens_k
+        shift = 0
+        batch = sequence.to(tl.int64)
+        first_token = sequence * tokens_q
+    if LEFT or RIGHT:
+        left, right = window_of(left, right, max_k, FLASH2)
+
+    item = tl.arange(0, BLOCK_M)
+    row = item // group
+    head = head_k * group + item % group
+    present = row < rows
+    feature = tl.arange(0, BLOCK_D)
+    feature_v = tl.arange(0, BLOCK_DV)
+    token = (begin + row).to(tl.int64)
+    q_row = query + batch * stride_qb + token * stride_qt + head.to(tl.int64) * stride_qh
+    q = tl.load(
+        q_row[:, None] + feature[None, :],
+        mask=present[:, None] & (feature < D)[None, :],
+        other=0.0,
+    )
+    if NEGATE:
+        q = -q
+    k_base = key + batch * stride_kb + head_k.to(tl.int64) * stride_kh
+    v_base = value + batch * stride_vb + head_k.to(tl.int64) * stride_vh
+    if PAGE == 0:
+        k_base += key_begin.to(tl.int64) * stride_kt
+        v_base += key_begin.to(tl.int64) * stride_vt
+    mask_base = mask
+    mask_row = tl.minimum(row, rows - 1).to(tl.int64) * stride_mq
+    if MASK != 0:
+        mask_base += batch * stride_mb
+        if MASK_ROWS:
+            mask_row += head.to(tl.int64) * stride_mh
+        else:
+            mask_base += (head_k * group).to(tl.int64) * stride_mh
+
+    low = chunk * CHUNK
+    high = tl.minimum(low + CHUNK, keys)
+    all_high = high
+    all_low = low
+    if LEFT:
+        low = tl.maximum(low, tl.maximum(shift - left, 0) // BLOCK_N * BLOCK_N)
+        all_low = tl.cdiv(tl.maximum(rows - 1 + shift - left, 0), BLOCK_N) * BLOCK_N
+    if RIGHT:
+        high = tl.minimum(high, tl.maximum(rows + shift + right, 0))
+        all_high = tl.minimum(all_high, tl.maximum(shift + right + 1, 0))
+    all_high = all_high // BLOCK_N * BLOCK_N
+
+    best = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    norm = tl.zeros([BLOCK_M], tl.float32)
+    acc = tl.zeros([BLOCK_M, BLOCK_DV], tl.float32)
+    position = row + shift
+    main = low
+    if LEFT:
+        main = tl.maximum(tl.minimum(all_low, high), low)
+        acc, norm, best = sweep(
+            acc, norm, best, q, k_base, v_base, mask_base, table,
+            low, main, keys, position, left, right, scale,
+            stride_kt, stride_kb, stride_vt, stride_vb, stride_mk, mask_row,
+            D, DV, BLOCK_D, BLOCK_DV, BLOCK_N, True, LEFT, RIGHT,
+            MASK, MASK_ROWS, PAGE, PRECISION,
+        )  # fmt: skip
+    acc, norm, best = sweep(
+        acc, norm, best, q, k_base, v_base, mask_base, table,
+        main, all_high, keys, position, left, right, scale,
+        stride_kt, stride_kb, stride_vt, stride_vb, stride_mk, mask_row,
+        D, DV, BLOCK_D, BLOCK_DV, BLOCK_N, False, LEFT, RIGHT,
+        MASK, MASK_ROWS, PAGE, PRECISION,
+    )  # fmt: skip
+    acc, norm, best = sweep(
+        acc, norm, best, q, k_base, v_base, mask_base, table,
+        tl.maximum(all_high, main), high, keys, position, left, right, scale,
+        stride_kt, stride_kb, stride_vt, stride_vb, stride_mk, mask_row,
+        D, DV, BLOCK_D, BLOCK_DV, BLOCK_N, True, LEFT, RIGHT,
+        MASK, MASK_ROWS, PAGE, PRECISION,
+    )  # fmt: skip
+
+    place = chunk.to(tl.int64) * total_rows + (first_token + row).to(tl.int64) * heads + head
+    seen = present & (norm != 0.0)
+    acc = acc / tl.where(norm == 0.0, 1.0, norm)[:, None]
+    tl.store(
+        part + place[:, None] * DV + feature_v[None, :],
+        acc,
+        mask=seen[:, None] & (feature_v < DV)[None, :],
+    )
+    log2_sum = tl.where(best == float("inf"), best, best + tl.log2(norm))
+    tl.store(part_lse + place, tl.where(norm == 0.0, float("-inf"), log2_sum), mask=present)
+
+
+@triton.jit(do_not_specialize=["chunks", "sequences", "heads", "tokens", "total_rows"])
+def merge_kernel(
+    part, part_lse, out, lse, cu_q, chunks, sequences, heads, tokens, total_rows,
+    stride_ob, stride_ot, stride_oh, stride_lse,
+    DV: tl.constexpr, BLOCK_DV: tl.constexpr, ROWS: tl.constexpr, VARLEN: tl.constexpr,
+    LSE: tl.constexpr,
+):  # fmt: skip
+    """Weigh the chunks of ROWS rows (token, head) by their log-sums and add them up.
+
+    `tokens` is how many a batch holds, all of them where they are packed. Tokens of no sequence
+    get 0.
+    """
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    feature = tl.arange(0, BLOCK_DV)
+    inside = row < total_rows
+    real = inside
+    token = row // heads
+    head = row % heads
+    if VARLEN:
+        real = inside & (token >= tl.load(cu_q)) & (token < tl.load(cu_q + sequences))
+    best = tl.full([ROWS], float("-inf"), tl.float32)
+    norm = tl.zeros([ROWS], tl.float32)
+    acc = tl.zeros([ROWS, BLOCK_DV], tl.float32)
+    for chunk in range(0, chunks):
+        place = tl.cast(chunk, tl.int64) * total_rows + row
+        log2_sum = tl.load(part_lse + place, mask=real, other=float("-inf"))
+        seen = log2_sum != float("-inf")
+        value = tl.load(
+            part + place[:, None] * DV + feature[None, :],
+            mask=seen[:, None] & (feature < DV)[None, :],
+            other=0.0,
+        )
+        new_best = tl.maximum(best, log2_sum)
+        safe = tl.where(new_best == float("-inf"), 0.0, new_best)
+        shrink = tl.exp2(best - safe)
+        weight = tl.exp2(log2_sum - safe)
+        norm = norm * shrink + weight
+        acc = acc * shrink[:, None] + value * weight[:, None]
+        best = new_best
+    acc = acc / tl.where(norm == 0.0, 1.0, norm)[:, None]
+    out_row = out + (token // tokens).to(tl.int64) * stride_ob
+    out_row += (token % tokens).to(tl.int64) * stride_ot + head.to(tl.int64) * stride_oh
+    out_ptr = out_row[:, None] + feature[None, :]
+    tl.store(out_ptr, acc.to(out.dtype.element_ty), mask=inside[:, None] & (feature < DV)[None, :])
+    if LSE:
+        total = log_sum(best, norm)
+        tl.store(lse + head.to(tl.int64) * stride_lse + token, total, mask=inside)

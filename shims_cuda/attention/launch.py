@@ -1,107 +1,205 @@
-"""Shapes, strides and tile sizes of one attention call: from tensors to kernel launches."""
+"""From the tensors of one attention call to kernel launches: sizes, strides, tiles, scratch."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from graftwork.plugins.toolkit.kernels import cdiv, launch
+from graftwork.plugins.toolkit.symbolic import Size, known
 
 from . import kernels
+from .tiles import CHUNK, Tiles, block
 
-Int = int | torch.SymInt
 LOG2_E = 1.4426950408889634
+SLOTS = 32
 
 
 @dataclasses.dataclass(frozen=True)
-class Tiles:
-    """Tile sizes of the forward kernel and how many warps and stages it gets."""
+class Problem:
+    """Attention of `batches` sequences, packed one after the other or as a dense batch.
 
-    rows: int
-    keys: int
-    warps: int
-    stages: int
-    sweep: int = 1
+    Strides count elements over last dimensions that are contiguous: (batch, token, head), for a
+    mask (batch, head, query, key). Packed, where `cu_q` is given: `tokens_q` and `tokens_k` are
+    the buffers' token counts; for paged keys (`table`) what one row of the page table can hold,
+    and the batch stride is that of a page. Dense: they are lengths, and the window lines up with
+    the sequences' beginnings.
+    """
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    strides_q: Sequence[Size]
+    strides_k: Sequence[Size]
+    strides_v: Sequence[Size]
+    batches: Size
+    heads: int
+    kv_heads: int
+    tokens_q: Size
+    tokens_k: Size
+    scale: float
+    left: int = -1
+    right: int = -1
+    max_k: Size = 0
+    flash2: bool = False
+    precision: str = "ieee"
+    mask: torch.Tensor | None = None
+    strides_m: Sequence[Size] = (0, 0, 0, 0)
+    cu_q: torch.Tensor | None = None
+    cu_k: torch.Tensor | None = None
+    used: torch.Tensor | None = None
+    table: torch.Tensor | None = None
+
+    @property
+    def packed(self) -> bool:
+        """Whether the sequences lie one after the other."""
+        return self.cu_q is not None
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a key head."""
+        return self.heads // self.kv_heads
+
+    @property
+    def rows(self) -> Size:
+        """Query tokens in all."""
+        return self.tokens_q if self.packed else self.tokens_q * self.batches
+
+    def constants(self) -> dict[str, Any]:
+        """The compile-time arguments that both kernels share."""
+        size, size_v = self.query.shape[-1], self.value.shape[-1]
+        bounded = self.left >= 0 or self.right >= 0
+        # (left, 0) reads the same with and without the rules of flash attention 2.
+        flash2 = bounded and self.flash2 and self.right != 0
+        return {
+            "D": size,
+            "DV": size_v,
+            "BLOCK_D": block(size),
+            "BLOCK_DV": block(size_v),
+            "VARLEN": self.packed,
+            "LEFT": flash2 or self.left >= 0,
+            "RIGHT": flash2 or self.right >= 0,
+            "FLASH2": flash2,
+            "PAGE": self.key.shape[1] if self.table is not None else 0,
+            "MASK": 0 if self.mask is None else 1 if self.mask.dtype == torch.bool else 2,
+            "NEGATE": self.scale < 0,
+            "PRECISION": self.precision,
+        }
+
+    def pointers(self) -> list[torch.Tensor]:
+        """mask, cu_q, cu_k, used_k, table; the query stands in where there is none."""
+        optional = (self.mask, self.cu_q, self.cu_k, self.used, self.table)
+        return [self.query if tensor is None else tensor for tensor in optional]
+
+    def numbers(self) -> list[Any]:
+        """scale, heads, group, batches, tokens_q, tokens_k, left, right, max_k."""
+        counts = (self.heads, self.group, self.batches, self.tokens_q, self.tokens_k)
+        return [abs(self.scale) * LOG2_E, *counts, self.left, self.right, self.max_k]
+
+    def strides(self) -> list[Size]:
+        """All strides of query, key and value."""
+        return [*self.strides_q, *self.strides_k, *self.strides_v]
+
+    @property
+    def mask_rows(self) -> bool:
+        """Whether the mask may differ from query to query."""
+        return not known(self.strides_m[2] == 0)
+
+    @property
+    def stride_table(self) -> Size:
+        """From one sequence's pages to the next one's."""
+        return 0 if self.table is None else self.table.stride(0)
 
 
-def varlen_forward(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, cu_q: torch.Tensor,
-    cu_k: torch.Tensor | None, max_k: Int, left: int, right: int, scale: float,
-    used: torch.Tensor | None, table: torch.Tensor | None, tiles: Tiles,
-    precision: str = "ieee", flash2: bool = True,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    tokens, heads, size = query.shape
-    size_v = value.shape[-1]
-    paged = table is not None
-    kv_heads = key.shape[-2]
-    sequences = cu_q.shape[0] - 1
-    out = query.new_empty(tokens, heads, size_v)
-    lse = query.new_empty(heads, tokens, dtype=torch.float32)
-    count = tokens // tiles.rows + sequences + 2
-    plan = torch.empty(sequences + 3 + count, dtype=torch.int32, device=query.device)
+def run_forward(
+    problem: Problem,
+    out: torch.Tensor,
+    strides_o: Sequence[Size],
+    lse: torch.Tensor | None,
+    tiles: Tiles,
+) -> None:
+    """Fill `out` (strides batch, token, head) and `lse` (heads, tokens), one tile a program."""
+    mask, cu_q, cu_k, used, table = problem.pointers()
+    plan = problem.query
+    count = cdiv(problem.tokens_q, tiles.rows) * problem.batches
+    if problem.packed:
+        # Each sequence, and what lies before the first and past the last, may end in a part of
+        # a tile.
+        count = problem.tokens_q // tiles.rows + problem.batches + 2
+        plan = out.new_empty(8 + 8 * count, dtype=torch.int32)
+        launch(
+            kernels.plan_kernel,
+            (cdiv(problem.batches + 2, SLOTS),),
+            *(cu_q, cu_k, used, plan, problem.batches, problem.tokens_q, problem.tokens_k),
+            **{"BLOCK_M": tiles.rows, "SLOTS": SLOTS, "WIDE": 32},
+            **{"USED": problem.used is not None, "PAGED": problem.table is not None},
+            num_warps=4,
+        )
     launch(
-        kernels.plan_kernel, (cdiv(sequences + 2, 32),), cu_q, plan, sequences, tokens,
-        BLOCK_M=tiles.rows, SLOTS=32, WIDE=32, num_warps=4,
-    )  # fmt: skip
-    page = key.shape[1] if paged else 0
-    has_left, has_right = bounded(left, right)
+        kernels.forward_kernel,
+        (count * problem.heads,),
+        *(problem.query, problem.key, problem.value, out, out if lse is None else lse),
+        *(mask, plan, table),
+        *problem.numbers(),
+        *problem.strides(),
+        *strides_o,
+        *problem.strides_m,
+        *(problem.stride_table, 0 if lse is None else lse.stride(0)),
+        **problem.constants(),
+        **{"BLOCK_M": tiles.rows, "BLOCK_N": tiles.keys, "SWEEP": tiles.sweep},
+        **{"MASK_ROWS": problem.mask_rows, "LSE": lse is not None},
+        num_warps=tiles.warps,
+        num_stages=tiles.stages,
+    )
+
+
+def run_split(
+    problem: Problem,
+    out: torch.Tensor,
+    strides_o: Sequence[Size],
+    lse: torch.Tensor | None,
+    tiles: Tiles,
+    chunk: int = CHUNK,
+) -> None:
+    """As `run_forward` where `tiles.rows` hold all queries of all heads that share a key head.
+
+    The keys are worked on in chunks side by side; scratch is a float32 row and a log-sum for
+    each (chunk, token, head).
+    """
+    mask, cu_q, cu_k, used, table = problem.pointers()
+    chunks = cdiv(problem.max_k if problem.packed else problem.tokens_k, chunk)
+    size_v = problem.value.shape[-1]
+    total = problem.rows * problem.heads
+    part = out.new_empty(chunks, total, size_v, dtype=torch.float32)
+    part_lse = out.new_empty(chunks, total, dtype=torch.float32)
+    by_head = problem.group > 1 and not known(problem.strides_m[1] == 0)
     launch(
-        kernels.forward_kernel, (count * heads,),
-        query, key, value, out, lse, query, plan, cu_q, cu_q if cu_k is None else cu_k,
-        cu_q if used is None else used, cu_q if table is None else table,
-        abs(scale) * LOG2_E, heads, heads // kv_heads, sequences, tokens,
-        table.shape[1] * page if table is not None else key.shape[0], left, right, max_k,
-        0, query.stride(0), query.stride(1),
-        key.stride(0), key.stride(-3), key.stride(-2),
-        value.stride(0), value.stride(-3), value.stride(-2),
-        0, out.stride(0), out.stride(1), 0, 0, 0, 0,
-        table.stride(0) if table is not None else 0, lse.stride(0),
-        D=size, DV=size_v, BLOCK_D=block(size), BLOCK_DV=block(size_v),
-        BLOCK_M=tiles.rows, BLOCK_N=tiles.keys, SWEEP=tiles.sweep, VARLEN=True,
-        LEFT=has_left, RIGHT=has_right, FLASH2=(flash2 and has_left and right != 0) or (right > 0 and flash2),
-        USED=used is not None, PAGE=page, MASK=0, MASK_ROWS=False, LSE=True,
-        NEGATE=scale < 0, PRECISION=precision,
-        num_warps=tiles.warps, num_stages=tiles.stages,
-    )  # fmt: skip
-    return out, lse
-
-
-def bounded(left: int, right: int) -> tuple[bool, bool]:
-    """Which sides of a window the kernel has to look at."""
-    if left < 0 and right < 0:
-        return False, False
-    if right == 0:
-        return left >= 0, True
-    return True, True
-
-
-def block(size: int) -> int:
-    return max(16, 1 << (size - 1).bit_length())
-
-
-def dense_forward(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None,
-    causal: bool, scale: float, tiles: Tiles, precision: str = "ieee",
-) -> torch.Tensor:  # fmt: skip
-    batch, heads, rows, size = query.shape
-    kv_heads, keys, size_v = key.shape[1], key.shape[2], value.shape[-1]
-    out = query.new_empty(batch, heads, rows, size_v)
-    m = query if mask is None else mask.expand(batch, heads, rows, keys)
-    kind = 0 if mask is None else 1 if mask.dtype == torch.bool else 2
-    strides = m.stride() if mask is not None else (0, 0, 0, 0)
+        kernels.split_kernel,
+        (problem.batches * problem.kv_heads, chunks),
+        *(problem.query, problem.key, problem.value, part, part_lse),
+        *(mask, cu_q, cu_k, used, table),
+        *problem.numbers(),
+        *problem.strides(),
+        *problem.strides_m,
+        *(problem.stride_table, total),
+        **problem.constants(),
+        **{"BLOCK_M": tiles.rows, "BLOCK_N": tiles.keys, "CHUNK": chunk},
+        **{"USED": problem.used is not None},
+        **{"MASK_ROWS": problem.mask_rows or by_head},
+        num_warps=tiles.warps,
+        num_stages=tiles.stages,
+    )
     launch(
-        kernels.forward_kernel, (batch * heads * cdiv(rows, tiles.rows),),
-        query, key, value, out, out, m, query, query, query, query, query,
-        abs(scale) * LOG2_E, heads, heads // kv_heads, 0, rows, keys, -1, 0, 0,
-        query.stride(0), query.stride(2), query.stride(1),
-        key.stride(0), key.stride(2), key.stride(1),
-        value.stride(0), value.stride(2), value.stride(1),
-        out.stride(0), out.stride(2), out.stride(1), *strides, 0, 0,
-        D=size, DV=size_v, BLOCK_D=block(size), BLOCK_DV=block(size_v),
-        BLOCK_M=tiles.rows, BLOCK_N=tiles.keys, SWEEP=tiles.sweep, VARLEN=False,
-        LEFT=False, RIGHT=causal, FLASH2=False, USED=False, PAGE=0, MASK=kind,
-        MASK_ROWS=kind != 0 and mask.shape[-2] != 1, LSE=False, NEGATE=scale < 0,
-        PRECISION=precision, num_warps=tiles.warps, num_stages=tiles.stages,
-    )  # fmt: skip
-    return out
+        kernels.merge_kernel,
+        (cdiv(total, 16),),
+        *(part, part_lse, out, out if lse is None else lse, cu_q),
+        *(chunks, problem.batches, problem.heads, problem.tokens_q, total),
+        *strides_o,
+        0 if lse is None else lse.stride(0),
+        **{"DV": size_v, "BLOCK_DV": block(size_v), "ROWS": 16},
+        **{"VARLEN": problem.packed, "LSE": lse is not None},
+        num_warps=4,
+    )

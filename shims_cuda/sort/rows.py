@@ -15,6 +15,8 @@ GROUPS = (64, 32, 16, 8)  # how many elements may stand behind one candidate of 
 DIGIT = 8
 TILE_REGS, TILE_WARPS = 5, 1  # a radix tile: 2**5 elements a thread, 2**1 warps
 TILE = 2 ** (TILE_REGS + TILE_WARPS + 5)
+COUNT_WARPS = 4
+SCAN = (16, 128)  # digits and chunks that a program adds up at a time
 CHUNKS = 1024  # about how many chunks the rows are cut into, if they are long enough
 
 
@@ -77,8 +79,7 @@ def block_rows(
     bound = upper_bound(k * group if groups is not None else n)
     assert bound is not None and bound <= BLOCK_ROW
     span = max(1, (bound - 1).bit_length())
-    regs = min(max(span - 5, 3), 5)
-    warps = max(2 if span <= 10 else span - regs - 5, 1)
+    regs, warps = block_shape(span)
     rows_a_program = 2 ** (regs + warps + 5 - span)
     values = torch.empty((rows, k), dtype=x.dtype, device=x.device) if with_values else x
     index_type = torch.int64 if with_values else torch.int32
@@ -102,6 +103,12 @@ def block_rows(
         num_warps=2**warps,
     )
     return values, indices
+
+
+def block_shape(span: int) -> tuple[int, int]:
+    """How many elements a thread owns and how many warps a program has, as powers of two."""
+    regs = min(max(span - 5, 3), 5)
+    return regs, max(2 if span <= 10 else span - regs - 5, 1)
 
 
 def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -128,8 +135,7 @@ def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.T
         last = turn == passes - 1
         target = values if (passes - turn) % 2 else spare
         to_column = indices if last else columns[turn % 2]
-        digit = {"SHIFT": DIGIT * turn, "DESCENDING": descending}
-        sizes = (rows, n, tiles, chunks, iters)
+        sizes = (rows, n, tiles, chunks, iters, DIGIT * turn)
         launch(
             count_digits,
             (rows * chunks,),
@@ -137,18 +143,18 @@ def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.T
             tile_offsets,
             chunk_counts,
             *sizes,
-            **digit,
+            DESCENDING=descending,
             TILE=TILE,
-            num_warps=4,
+            num_warps=COUNT_WARPS,
         )
         launch(
             scan_chunks,
-            (rows * 16,),
+            (rows * (256 // SCAN[0]),),
             chunk_counts,
             row_counts,
             chunks,
-            DIGITS=16,
-            CHUNKS=128,
+            DIGITS=SCAN[0],
+            CHUNKS=SCAN[1],
             num_warps=4,
         )
         launch(
@@ -162,7 +168,7 @@ def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.T
             target,
             to_column,
             *sizes,
-            **digit,
+            DESCENDING=descending,
             FIRST=turn == 0,
             REGS=TILE_REGS,
             WARPS=TILE_WARPS,

@@ -122,7 +122,7 @@ def _step_ns(shape: GemmShape, tile: Tile, gpu: Gpu, together: int) -> float:
     in_step = 50 + 20 * tile.warps
     # They overlap, but not quite: a norm between the largest (infinity) and the sum (1).
     parts = (arithmetic, loads, latency, in_step)
-    clocks = sum(part**_OVERLAP for part in parts) ** (1 / _OVERLAP)
+    clocks = float(sum(part**_OVERLAP for part in parts) ** (1 / _OVERLAP))
     return _spill(shape, tile) * clocks / gpu.clock_ghz
 
 

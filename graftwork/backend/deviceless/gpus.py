@@ -62,10 +62,37 @@ _TABLE: tuple[tuple[Any, ...], ...] = (
     ("sm_120", "RTX PRO 6000", 188, 96, 101376, 102400, 1536, 128, 2.2, 1790, 1024, 512, 256),
 )
 
-GPUS = {
-    row[0]: Gpu(row[0], row[1], row[2], row[3] << 30, *row[4:7], row[7] << 20, *row[8:])
-    for row in _TABLE
-}
+GPUS: dict[str, Gpu] = {}
+for (
+    _arch,
+    _name,
+    _sms,
+    _gib,
+    _block,
+    _shared,
+    _threads,
+    _l2,
+    _clock,
+    _dram,
+    _half,
+    _tf32,
+    _float,
+) in _TABLE:
+    GPUS[_arch] = Gpu(
+        _arch,
+        _name,
+        _sms,
+        _gib << 30,
+        _block,
+        _shared,
+        _threads,
+        _l2 << 20,
+        _clock,
+        _dram,
+        _half,
+        _tf32,
+        _float,
+    )
 
 
 def gpu(arch: str) -> Gpu:

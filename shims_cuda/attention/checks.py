@@ -1,0 +1,36 @@
+"""What the attention kernels cannot do, said as a reason."""
+
+from __future__ import annotations
+
+import torch
+
+from graftwork.plugins import Declined
+from graftwork.plugins.toolkit.symbolic import known
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+LARGEST = 256
+
+
+def check_operands(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+    """Raise `Declined` for dtypes and head sizes without a kernel."""
+    dtypes = {query.dtype, key.dtype, value.dtype}
+    if len(dtypes) != 1 or query.dtype not in DTYPES:
+        names = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+        raise Declined(f"the attention kernel takes float32, float16 or bfloat16, not {names}")
+    for size in (query.shape[-1], value.shape[-1]):
+        if not isinstance(size, int) or not 1 <= size <= LARGEST:
+            raise Declined(f"the attention kernel takes head sizes 1 to {LARGEST}, not {size}")
+    for heads in (query.shape[1], key.shape[-2] if query.dim() == 3 else key.shape[1]):
+        if not isinstance(heads, int) or heads < 1:
+            raise Declined(f"the attention kernel takes a fixed number of heads, not {heads}")
+
+
+def check_scale(scale: float | None) -> None:
+    """Raise `Declined` for a scale that is not known."""
+    if scale is not None and not isinstance(scale, (float, int)):
+        raise Declined("the attention kernel takes a scale known at export")
+
+
+def rows_contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with a contiguous last dimension; a copy where it has none."""
+    return tensor if known(tensor.stride(-1) == 1) else tensor.contiguous()

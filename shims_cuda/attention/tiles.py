@@ -1,0 +1,83 @@
+"""Tile sizes of the attention kernels, by head size, dtype and GPU architecture.
+
+Measured on an H200 (bfloat16); elsewhere they are chosen to fit the shared memory of a
+multiprocessor. Autotuning would not help an ahead-of-time compiler, which times kernels on
+offsets that it makes up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+
+CHUNK = 1024
+SPLIT_ROWS = 64
+
+# Less than 100 KiB of shared memory a block.
+_SMALL = ("sm_86", "sm_87", "sm_89", "sm_120", "sm_121")
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiles:
+    """Query rows and keys of a tile, warps, pipeline stages, heads swept together."""
+
+    rows: int
+    keys: int
+    warps: int
+    stages: int
+    sweep: int = 1
+
+
+def block(size: int) -> int:
+    """The tile extent for `size`: a power of two of at least 16."""
+    return max(16, 1 << (size - 1).bit_length())
+
+
+def forward_tiles(
+    size: int, itemsize: int, precision: str, archs: Sequence[str], sweep: int = 1
+) -> Tiles:
+    """Tiles of the forward kernel for the larger of the two head sizes."""
+    width = block(size) * itemsize  # bytes of one row
+    if _scalar(itemsize, precision):
+        return Tiles(32, 32 if width <= 256 else 16, 4, 1 if is_amd(archs) else 2, sweep)
+    if is_amd(archs):  # 64 KiB of shared memory, keys and values in turn
+        return Tiles(64 if width <= 512 else 32, max(16, min(64, 16384 // width)), 4, 1, sweep)
+    tight = any(arch in _SMALL for arch in archs)
+    if width <= 256:
+        return Tiles(64, 64, 4, 2 if tight else 3, sweep)
+    if width <= 512:
+        return Tiles(64, 32, 4, 2, sweep)
+    return Tiles(32, 16, 4, 2, sweep)
+
+
+def split_tiles(
+    rows: int, size: int, itemsize: int, precision: str, archs: Sequence[str]
+) -> Tiles | None:
+    """Tiles of the split kernel for `rows` rows a sequence; None where they are too many."""
+    width = block(size) * itemsize
+    if rows > (16 if _scalar(itemsize, precision) else SPLIT_ROWS):
+        return None
+    if _scalar(itemsize, precision):
+        return Tiles(16, 32 if width <= 512 else 16, 4, 1 if is_amd(archs) else 2)
+    keys = max(16, min(128 if rows <= 16 else 64, (16384 if is_amd(archs) else 32768) // width))
+    return Tiles(block(rows), keys, 4, 1 if is_amd(archs) else 2)
+
+
+def _scalar(itemsize: int, precision: str) -> bool:
+    """Whether products go through scalar units: their code is unrolled, so tiles are small."""
+    return itemsize == 4 and precision == "ieee"
+
+
+def is_amd(archs: Sequence[str]) -> bool:
+    """Whether the program is for an AMD GPU."""
+    return any(arch.startswith("gfx") for arch in archs) or torch.version.hip is not None
+
+
+def target_archs(archs: Sequence[str]) -> Sequence[str]:
+    """The architectures asked for, else this machine's GPU, else none."""
+    if archs or not torch.cuda.is_available():
+        return archs
+    major, minor = torch.cuda.get_device_capability()
+    return (f"sm_{major}{minor}",)

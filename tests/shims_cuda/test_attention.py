@@ -1,0 +1,270 @@
+"""The attention kernels, interpreted on the CPU and compiled for every supported GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from graftwork.plugins import Declined, LoweringContext, rewrite_program, select_plugins
+from graftwork.plugins.toolkit.packed import VARLEN_ATTN, bind, reference
+from graftwork.plugins.verification import assert_verified
+from graftwork.shims_cuda.attention.dense import attend_dense, dense_attention
+from graftwork.shims_cuda.attention.packed import attend_packed, varlen_attention
+from graftwork.shims_cuda.attention.properties import attend_reference
+from graftwork.shims_cuda.attention.tiles import forward_tiles
+
+dense = functools.partial(attend_dense, archs=("sm_90",), precision="ieee")
+packed = functools.partial(attend_packed, archs=("sm_90",), precision="ieee", flash2=True)
+
+
+def offsets(*ends: int) -> torch.Tensor:
+    return torch.tensor([0, *ends], dtype=torch.int32)
+
+
+def close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=2e-5, atol=1e-5)
+
+
+def test_properties_and_refusals_hold(examples: int) -> None:
+    assert_verified("attention", examples=examples)
+
+
+@pytest.mark.parametrize("keys", [1, 2, 33, 63, 64, 65, 80, 127, 128, 200, 300])
+def test_queries_of_zero_and_values_of_one_give_exactly_one(keys: int) -> None:
+    """The reference backend's released kernel gives 0.031, 0.516 and 0.625 at 1, 33 and 80."""
+    query, key = torch.zeros(1, 1, 3, 16), torch.randn(1, 1, keys, 16)
+    assert torch.equal(dense(query, key, torch.ones_like(key)), torch.ones(1, 1, 3, 16))
+    rows = query[0].transpose(0, 1), key[0].transpose(0, 1), torch.ones(keys, 1, 16)
+    out, *_ = packed(*rows, offsets(3), offsets(keys), 3, keys)
+    assert torch.equal(out, torch.ones(3, 1, 16))
+
+
+@pytest.mark.parametrize("max_q", [3, 200])
+def test_nan_stays_in_its_sequence_and_padding_reaches_none(max_q: int) -> None:
+    """`max_q` picks the kernel: few rows go chunk by chunk, many tile by tile."""
+    clean = [torch.randn(9, 2, 16) for _ in range(3)]
+    ends = torch.tensor([1, 4, 7], dtype=torch.int32)
+    expected, lse, _ = packed(*clean, ends, ends, max_q, 2000)
+    for tensor in clean:
+        tensor[0], tensor[5], tensor[7:] = math.nan, math.nan, math.nan
+    out, lse_now, _ = packed(*clean, ends, ends, max_q, 2000)
+    assert torch.equal(out[1:4], expected[1:4]) and torch.equal(lse_now[:, 1:4], lse[:, 1:4])
+    assert out[4:7].isnan().all()
+    for padding in (out[0], out[7:]):
+        assert torch.equal(padding, torch.zeros_like(padding))
+    assert lse_now[:, [0, 7, 8]].eq(math.inf).all()
+
+
+def test_scores_of_a_million_give_weights_that_add_up_to_one() -> None:
+    full = torch.full((9, 2, 16), 1024.0)
+    out, *_ = packed(full, full, torch.ones_like(full), offsets(4, 9), offsets(4, 9), 200, 5)
+    assert torch.equal(out, torch.ones_like(full))
+
+
+def test_offsets_past_the_buffers_touch_nothing_outside() -> None:
+    query = torch.randn(4, 1, 16)
+    wild = torch.tensor([-3, 2, 99], dtype=torch.int32)
+    tame = torch.tensor([0, 2, 4], dtype=torch.int32)
+    out, *_ = packed(query, query, query, wild, wild, 200, 200)
+    expected, *_ = packed(query, query, query, tame, tame, 200, 200)
+    assert torch.equal(out, expected)
+
+
+def test_disputed_windows_follow_the_option() -> None:
+    """Where a query sequence is longer than max_k + 1, version 2 hides keys that `exact` shows."""
+    query, key = torch.randn(9, 1, 16), torch.randn(3, 1, 16)
+    arguments = (query, key, key, offsets(9), offsets(3), 9, 3)
+    window = {"window_size": [1, -1]}
+    call = bind(VARLEN_ATTN, arguments, window)
+    flash2, *_ = packed(*arguments, **window)
+    close(flash2, reference(call)[0])
+    exact, *_ = packed(*arguments, **window, flash2=False)
+    longer = dataclasses.replace(call, max_k=99)
+    close(exact, reference(longer)[0])
+    assert not torch.equal(flash2, exact)
+
+
+def test_chunked_keys_equal_keys_in_one_sweep() -> None:
+    query, key, value = torch.randn(2, 4, 16), torch.randn(3000, 2, 16), torch.randn(3000, 2, 16)
+    arguments = (query, key, value, offsets(1, 2), offsets(2500, 3000))
+    for window in ([-1, -1], [-1, 0], [1500, 0]):
+        chunked, lse, _ = packed(*arguments, 1, 2500, window_size=window)
+        swept, swept_lse, _ = packed(*arguments, 999, 2500, window_size=window)
+        close(chunked, swept)
+        close(lse, swept_lse)
+
+
+FORMS: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "matrices": ((5, 16), (7, 16), (7, 16), {}),
+    "three-dimensions": ((2, 5, 16), (2, 7, 16), (2, 7, 16), {}),
+    "five-dimensions": ((2, 1, 2, 5, 16), (2, 1, 2, 7, 16), (2, 1, 2, 7, 16), {}),
+    "broadcast-batch": ((2, 2, 5, 16), (1, 2, 7, 16), (1, 2, 7, 16), {}),
+    "multi-query": ((2, 4, 5, 16), (2, 1, 7, 16), (2, 1, 7, 16), {}),
+    "grouped": ((2, 4, 5, 16), (2, 2, 7, 16), (2, 2, 7, 16), {"enable_gqa": True}),
+    "wider-values": ((1, 2, 5, 16), (1, 2, 7, 16), (1, 2, 7, 40), {}),
+    "causal-more-queries": ((1, 1, 9, 16), (1, 1, 4, 16), (1, 1, 4, 16), {"is_causal": True}),
+    "one-query-many-keys": ((1, 2, 1, 16), (1, 2, 1500, 16), (1, 2, 1500, 16), {}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_argument_forms_of_scaled_dot_product_attention(form: str) -> None:
+    *shapes, options = FORMS[form]
+    query, key, value = (torch.randn(shape) for shape in shapes)
+    expected = F.scaled_dot_product_attention(query, key, value, **options)
+    close(dense(query, key, value, **options), expected)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 7), (2, 1, 5, 7), (5, 1), (1, 2, 1, 1)])
+@pytest.mark.parametrize("boolean", [True, False])
+def test_masks_broadcast(shape: tuple[int, ...], boolean: bool) -> None:
+    query, key, value = (
+        torch.randn(2, 2, 5, 16),
+        torch.randn(2, 2, 7, 16),
+        torch.randn(2, 2, 7, 16),
+    )
+    mask = torch.randn(shape)
+    mask = mask > 0 if boolean else mask
+    expected = attend_reference(query, key, value, mask)
+    close(dense(query, key, value, mask).transpose(1, 2).flatten(2), expected)
+
+
+def test_rows_that_are_masked_out_give_zero() -> None:
+    query, key = torch.randn(1, 1, 3, 16), torch.randn(1, 1, 5, 16)
+    mask = torch.tensor([[True], [False], [True]])
+    for given in (mask, torch.zeros(3, 1).masked_fill(~mask, -math.inf)):
+        out = dense(query, key, key, given)
+        assert torch.equal(out[0, 0, 1], torch.zeros(16)) and out.isfinite().all()
+
+
+def test_strided_operands() -> None:
+    """Query, key and value as slices of one projection, tokens outside heads."""
+    projection = torch.randn(2, 5, 3, 2, 16)
+    query, key, value = (projection[:, :, n].transpose(1, 2) for n in range(3))
+    close(dense(query, key, value), F.scaled_dot_product_attention(query, key, value))
+    wide = torch.randn(2, 2, 16, 5).transpose(2, 3)
+    close(dense(wide, wide, wide), F.scaled_dot_product_attention(wide, wide, wide))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"dropout_p": 0.5}, "dropout"),
+        ({"dtype": torch.float64}, "float64"),
+        ({"size": 264}, "head sizes 1 to 256, not 264"),
+    ],
+)
+def test_what_the_kernel_cannot_do_is_declined(change: dict[str, Any], reason: str) -> None:
+    x = torch.zeros(1, 1, 2, change.pop("size", 16), dtype=change.pop("dtype", torch.float32))
+    with pytest.raises(Declined, match=reason):
+        dense(x, x, x, **change)
+
+
+def test_declined_attention_stays_in_the_program_with_a_reason() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(x, x, x)
+
+    module = torch.nn.Module()
+    module.forward = program  # type: ignore[method-assign]
+    exported = torch.export.export(module, (torch.zeros(1, 1, 2, 16, dtype=torch.float64),))
+    selection = select_plugins(disable=["all"], enable=["attention"])
+    program_after, log = rewrite_program(exported, selection, LoweringContext("cuda", "cuda"))
+    assert log.declined("attention") == 1 and "float64" in log.events[0].detail
+    target = torch.ops.aten.scaled_dot_product_attention.default
+    assert program_after.graph.find_nodes(op="call_function", target=target)
+
+
+class Views(torch.nn.Module):
+    """Model code views the result in the layout that eager's kernel gave it at export."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        heads = x.unflatten(-1, (2, 16)).transpose(1, 2)
+        out = F.scaled_dot_product_attention(heads, heads, heads)
+        return out.transpose(1, 2).reshape(x.shape)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_views_behind_attention_hold(dynamic: bool) -> None:
+    tokens = torch.export.Dim("tokens", min=2, max=512)
+    shapes = ({1: tokens},) if dynamic else None
+    x = torch.randn(2, 6, 32)
+    exported = torch.export.export(Views(), (x,), dynamic_shapes=shapes)
+    selection = select_plugins(disable=["all"], enable=["attention"])
+    rewritten, log = rewrite_program(exported, selection, LoweringContext("cuda", "cuda"))
+    assert log.fired("attention") == 1
+    inputs = (x, torch.randn(2, 70, 32)) if dynamic else (x,)
+    for each in inputs:
+        close(rewritten.module()(each), Views()(each))
+
+
+def test_only_outputs_are_written() -> None:
+    """An AOT compiler copies every tensor that a kernel may write; it must see that only
+    outputs and scratch are."""
+    query = torch.randn(4, 1, 16)
+    torch.library.opcheck(
+        varlen_attention,
+        (
+            *(query, query, query, offsets(4), offsets(4), None, None),
+            *(4, [-1, -1], 0.25, True, "ieee", False, [64, 64, 4, 3, 1]),
+        ),
+        test_utils=("test_schema", "test_faketensor"),
+    )
+    four = query[None].transpose(1, 2)
+    torch.library.opcheck(
+        dense_attention,
+        (four, four, four, None, False, 0.25, "ieee", False, True, [64, 64, 4, 3, 1]),
+        test_utils=("test_schema", "test_faketensor"),
+    )
+
+
+def test_tiles_fit_shared_memory() -> None:
+    for itemsize, precision in ((2, "ieee"), (4, "tf32")):
+        for size in (16, 64, 128, 256):
+            for arch, kib in (("sm_80", 163), ("sm_89", 99), ("sm_90", 227), ("gfx942", 64)):
+                t = forward_tiles(size, itemsize, precision, (arch,))
+                rows = 0 if arch == "gfx942" else t.rows  # there the query is kept in registers
+                assert size * itemsize * (rows + 2 * t.stages * t.keys) <= kib * 1024, arch
+
+
+CALLS: dict[str, Callable[[torch.dtype], Any]] = {
+    "packed": lambda dtype: packed(
+        *[torch.zeros(8, 2, 64, dtype=dtype)] * 3, offsets(8), offsets(8), 200, 200, is_causal=True
+    ),
+    "packed-window-odd-size": lambda dtype: packed(
+        *[torch.zeros(8, 2, 33, dtype=dtype)] * 3,
+        offsets(8),
+        offsets(8),
+        200,
+        200,
+        window_size=[4, 2],
+    ),
+    "wide-heads": lambda dtype: dense(*[torch.zeros(1, 1, 8, 256, dtype=dtype)] * 3),
+    "float-mask": lambda dtype: dense(
+        *[torch.zeros(1, 2, 80, 128, dtype=dtype)] * 3, torch.zeros(80, 80, dtype=dtype)
+    ),
+    "bool-mask-one-query": lambda dtype: dense(
+        torch.zeros(1, 4, 1, 64, dtype=dtype),
+        *[torch.zeros(1, 1, 2000, 64, dtype=dtype)] * 2,
+        torch.ones(1, 1, 1, 2000, dtype=torch.bool),
+    ),
+}
+
+
+def test_kernels_compile_for_every_gpu(compile_everywhere: Callable[..., set[str]]) -> None:
+    names = compile_everywhere(lambda: CALLS["packed"](torch.bfloat16))
+    assert names == {"plan_kernel", "forward_kernel"}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_form_compiles_for_every_gpu(
+    name: str, deep: None, compile_everywhere: Callable[..., set[str]]
+) -> None:
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        assert compile_everywhere(lambda dtype=dtype: CALLS[name](dtype))

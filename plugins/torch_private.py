@@ -28,7 +28,6 @@ __all__ = [
     "dynamo_device_properties",
     "ensure_cuda_device_guard",
     "fake_mode_of",
-    "new_symbols",
     "fake_tensor_module",
     "has_cuda_build",
     "inductor_algorithm_selector",
@@ -55,6 +54,7 @@ __all__ = [
     "inductor_utils",
     "is_unbacked_float",
     "meta_tensor_describer",
+    "new_symbols",
     "no_dispatch",
     "rename_symbols",
     "run_on_fakes",
@@ -66,8 +66,8 @@ __all__ = [
     "unbacked_bindings",
     "unbacked_symbols",
     "unguarded",
-    "without_dispatch_modes",
     "upper_bound",
+    "without_dispatch_modes",
 ]
 
 
@@ -377,6 +377,8 @@ def inductor_triton_utils() -> ModuleType:
     from torch._inductor.codegen import triton_utils as module
 
     return module
+
+
 def upper_bound(size: Any) -> int | None:
     """The largest value a size can take: itself, or a symbolic one's bound, None without one.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 
@@ -19,9 +18,6 @@ def run_verify(
     ids: Sequence[str], *, examples: int, seed: int, device: str, as_json: bool
 ) -> None:
     """Verify, print a row a property, leave with 1 where one failed."""
-    if device == "cpu":
-        # Kernels run in Triton's interpreter, which must be chosen before they are defined.
-        os.environ.setdefault("TRITON_INTERPRET", "1")
     from graftwork.plugins.verification import verify
 
     with progress(silent=as_json) as announce:

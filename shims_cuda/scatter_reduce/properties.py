@@ -113,15 +113,6 @@ def properties() -> Sequence[Property]:
             **common,
         ),
         Property(
-            "bool-has-sums-only",
-            scatters((torch.bool,)).map(
-                lambda d: Case(
-                    reduced, (d[0], d[2], d[3]), {"dim": d[1], "reduce": "amax"}, fires=0
-                )
-            ),
-            **common,
-        ),
-        Property(
             "exported-with-dynamic-sizes",
             st.builds(_dynamic, seeds, st.booleans()),
             Tolerance(relative=1e-5, absolute=1e-5),

@@ -74,5 +74,6 @@ def add_all(  # type: ignore[no-untyped-def]
     p, inside = block_positions(tl.program_id(0), total, WIDE, BLOCK)
     o, k, i = unfold(p, count, inner)
     target, lands = landing(index, o, k, i, inside, so, sk, si, rows, inner, WRAP)
+    tl.device_assert(lands, "index out of range", mask=inside)
     value = tl.load(src + o * vo + k * vk + i * vi, mask=inside, other=0)
     tl.atomic_add(sums + target, value.to(sums.dtype.element_ty), mask=lands, sem="relaxed")

@@ -1,4 +1,4 @@
-# ruff: noqa: SIM108, RUF059 - in a kernel an if is resolved at compile time, one branch a type
+# ruff: noqa: RUF059 - in a kernel an if is resolved at compile time, one branch a type
 """Sums and products in a fixed order where every element has an index of its own.
 
 A column (all `k` of one `o`, `i`) is cut into a few stretches, and one lane owns each: it folds
@@ -11,15 +11,12 @@ is passed on in registers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 import triton.language as tl
 
 from graftwork.plugins.toolkit.kernels import cdiv, jit, launch
-from graftwork.plugins.toolkit.symbolic import Size
 
-from .fold import OPS, Fold, accumulator, mean_of
+from .fold import OPS, Fold, accumulator, identity, mean_of
 from .landing import settle_row, unfold
 from .marks import named_counts
 from .problem import Problem
@@ -37,7 +34,11 @@ def fold_columns(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor
     base, src = problem.base, problem.src
     outer, count, rows, inner = problem.sizes
     stretches = _stretches(problem)
-    planes = _identities((stretches, outer, rows, inner), op, base)
+    cells = stretches * outer * rows * inner
+    planes = torch.empty(
+        (stretches, outer, rows, inner), dtype=accumulator(base.dtype), device=base.device
+    )
+    launch(fill_identity, (cdiv(cells, 4096),), planes, cells, OP=OPS[op], BLOCK=4096, num_warps=8)
     launch(
         fold_stretches,
         (cdiv(outer * inner, 32), stretches),
@@ -82,19 +83,6 @@ def fold_columns(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor
     return out
 
 
-def _identities(shape: Sequence[Size], op: Fold, base: torch.Tensor) -> torch.Tensor:
-    """What a fold starts from: ones, or -0.0 made of its bits, since 0.0 + -0.0 is 0.0.
-
-    Inductor writes a literal -0.0 into its kernels, where Triton makes it 0.0.
-    """
-    dtype, device = accumulator(base.dtype), base.device
-    if op == "prod":
-        return torch.full(tuple(shape), 1, dtype=dtype, device=device)
-    integers = torch.int64 if dtype == torch.float64 else torch.int32
-    least = torch.iinfo(integers).min
-    return torch.full(tuple(shape), least, dtype=integers, device=device).view(dtype)
-
-
 def _stretches(problem: Problem) -> int:
     """Enough lanes for a GPU (8192), in planes that stay small beside the source."""
     outer, count, rows, inner = problem.sizes
@@ -106,15 +94,23 @@ def _stretches(problem: Problem) -> int:
 
 
 @jit
+def fill_identity(planes, cells, OP: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Every cell becomes what a fold starts from."""
+    p = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    exact: tl.constexpr = planes.dtype.element_ty
+    tl.store(planes + p, tl.broadcast_to(identity(OP, exact), [BLOCK]), mask=p < cells)
+
+
+@jit
 def fetch(  # type: ignore[no-untyped-def]
-    index, src, k, end, sk, vk, rows, alive, WRAP: tl.constexpr, exact: tl.constexpr
+    index, src, k, end, sk, vk, rows, alive, good, WRAP: tl.constexpr, exact: tl.constexpr
 ):
-    """Row, value and whether it counts, for position `k` of every column."""
+    """Row, value and whether it counts, for position `k` of every column; and is all `good`."""
     inside = alive & (k < end)
-    row = tl.load(index + k * sk, mask=inside, other=0).to(tl.int64)
-    value = tl.load(src + k * vk, mask=inside, other=0).to(exact)
-    row, lands = settle_row(row, inside, rows, WRAP)
-    return row, value, lands
+    row = tl.load(index + k * sk, mask=inside, other=0, eviction_policy="evict_first")
+    value = tl.load(src + k * vk, mask=inside, other=0, eviction_policy="evict_first")
+    row, lands = settle_row(row.to(tl.int64), inside, rows, WRAP)
+    return row, value.to(exact), lands, good & (lands | (inside == 0))
 
 
 @jit
@@ -157,15 +153,16 @@ def fold_stretches(  # type: ignore[no-untyped-def]
     index += o * so + i * si
     src += o * vo + i * vi
     planes += (part * (columns // inner) + o) * rows * inner + i
-    r0, v0, m0 = fetch(index, src, begin, end, sk, vk, rows, alive, WRAP, exact)
-    r1, v1, m1 = fetch(index, src, begin + 1, end, sk, vk, rows, alive, WRAP, exact)
-    r2, v2, m2 = fetch(index, src, begin + 2, end, sk, vk, rows, alive, WRAP, exact)
-    r3, v3, m3 = fetch(index, src, begin + 3, end, sk, vk, rows, alive, WRAP, exact)
+    good = alive | (alive == 0)
+    r0, v0, m0, good = fetch(index, src, begin, end, sk, vk, rows, alive, good, WRAP, exact)
+    r1, v1, m1, good = fetch(index, src, begin + 1, end, sk, vk, rows, alive, good, WRAP, exact)
+    r2, v2, m2, good = fetch(index, src, begin + 2, end, sk, vk, rows, alive, good, WRAP, exact)
+    r3, v3, m3, good = fetch(index, src, begin + 3, end, sk, vk, rows, alive, good, WRAP, exact)
     for k in range(begin + 4, end + 4, 4):
-        n0, w0, l0 = fetch(index, src, k, end, sk, vk, rows, alive, WRAP, exact)
-        n1, w1, l1 = fetch(index, src, k + 1, end, sk, vk, rows, alive, WRAP, exact)
-        n2, w2, l2 = fetch(index, src, k + 2, end, sk, vk, rows, alive, WRAP, exact)
-        n3, w3, l3 = fetch(index, src, k + 3, end, sk, vk, rows, alive, WRAP, exact)
+        n0, w0, l0, good = fetch(index, src, k, end, sk, vk, rows, alive, good, WRAP, exact)
+        n1, w1, l1, good = fetch(index, src, k + 1, end, sk, vk, rows, alive, good, WRAP, exact)
+        n2, w2, l2, good = fetch(index, src, k + 2, end, sk, vk, rows, alive, good, WRAP, exact)
+        n3, w3, l3, good = fetch(index, src, k + 3, end, sk, vk, rows, alive, good, WRAP, exact)
         if OP == 1:
             a0 = tl.load(planes + r0 * inner, mask=m0, other=0)
             a1 = tl.load(planes + r1 * inner, mask=m1, other=0)
@@ -196,6 +193,7 @@ def fold_stretches(  # type: ignore[no-untyped-def]
         r1, v1, m1 = n1, w1, l1
         r2, v2, m2 = n2, w2, l2
         r3, v3, m3 = n3, w3, l3
+    tl.device_assert(good, "index out of range")
 
 
 @jit

@@ -1,4 +1,3 @@
-# ruff: noqa: SIM108 - in a kernel an if is resolved at compile time, one branch a type
 """Largest or smallest value that lands on each element, through integer atomics.
 
 An order-preserving map turns every value into an integer, and an integer maximum does not depend
@@ -12,9 +11,9 @@ import triton.language as tl
 
 from graftwork.plugins.toolkit.kernels import cdiv, from_ordered_key, jit, launch, ordered_key
 
-from .landing import block_positions, landing, unfold
+from .landing import block_positions, landing, settle_row, strip_of, unfold
 from .marks import named_counts
-from .problem import Problem
+from .problem import Problem, suits_strips
 
 
 def extremum(problem: Problem, largest: bool, include_self: bool) -> torch.Tensor:
@@ -23,24 +22,40 @@ def extremum(problem: Problem, largest: bool, include_self: bool) -> torch.Tenso
     outer, count, rows, inner = problem.sizes
     dtype = torch.int64 if base.dtype.itemsize == 8 else torch.int32
     keys = torch.full(base.shape, torch.iinfo(dtype).min, dtype=dtype, device=base.device)
-    launch(
-        raise_keys,
-        (cdiv(outer * count * inner, 512),),
-        problem.index,
-        problem.src,
-        keys,
-        *problem.index_strides,
-        *problem.src.stride(),
-        count,
-        rows,
-        inner,
-        outer * count * inner,
-        LARGEST=largest,
-        WRAP=problem.wraps,
-        WIDE=problem.is_wide,
-        BLOCK=512,
-        num_warps=4,
-    )
+    operands = (problem.index, problem.src, keys, *problem.index_strides, *problem.src.stride())
+    if suits_strips(problem):
+        strips, parts = cdiv(inner, 32), cdiv(count, 256)
+        launch(
+            raise_keys_by_strips,
+            (outer * strips * parts,),
+            *operands,
+            count,
+            rows,
+            inner,
+            strips,
+            parts,
+            LARGEST=largest,
+            WRAP=problem.wraps,
+            CHUNK=256,
+            ROWS=32,
+            COLUMNS=32,
+            num_warps=4,
+        )
+    else:
+        launch(
+            raise_keys,
+            (cdiv(outer * count * inner, 512),),
+            *operands,
+            count,
+            rows,
+            inner,
+            outer * count * inner,
+            LARGEST=largest,
+            WRAP=problem.wraps,
+            WIDE=problem.is_wide,
+            BLOCK=512,
+            num_warps=4,
+        )
     out = torch.empty(base.shape, dtype=base.dtype, device=base.device)
     counts = keys if include_self else named_counts(problem).expand(base.shape)
     launch(
@@ -88,9 +103,57 @@ def raise_keys(  # type: ignore[no-untyped-def]
     p, inside = block_positions(tl.program_id(0), total, WIDE, BLOCK)
     o, k, i = unfold(p, count, inner)
     target, lands = landing(index, o, k, i, inside, so, sk, si, rows, inner, WRAP)
+    tl.device_assert(lands, "index out of range", mask=inside)
     value = tl.load(src + o * vo + k * vk + i * vi, mask=inside, other=0)
     key = rank_key(value, LARGEST, keys.dtype.element_ty)
     tl.atomic_max(keys + target, key, mask=lands, sem="relaxed")
+
+
+@jit
+def raise_keys_by_strips(  # type: ignore[no-untyped-def]
+    index,
+    src,
+    keys,
+    so,
+    sk,
+    si,
+    vo,
+    vk,
+    vi,
+    count,
+    rows,
+    inner,
+    strips,
+    parts,
+    LARGEST: tl.constexpr,
+    WRAP: tl.constexpr,
+    CHUNK: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """As `raise_keys`, a strip of columns a program: what is beaten is left without an atomic."""
+    exact: tl.constexpr = keys.dtype.element_ty
+    o, i, r, first, end = strip_of(
+        tl.program_id(0), count, inner, strips, parts, CHUNK, ROWS, COLUMNS
+    )
+    good = i >= 0
+    for top in range(end, first, -ROWS):
+        k = top - 1 - r
+        inside = (k >= first) & (i < inner)
+        row = tl.load(
+            index + o * so + k * sk + i * si, mask=inside, other=0, eviction_policy="evict_first"
+        )
+        value = tl.load(
+            src + o * vo + k * vk + i * vi, mask=inside, other=0, eviction_policy="evict_first"
+        )
+        row, lands = settle_row(row, inside, rows, WRAP)
+        good &= lands | (inside == 0)
+        key = rank_key(value, LARGEST, exact)
+        target = keys + (o * rows + row.to(tl.int32)) * inner + i
+        # What is read may be old, but a key only ever grows.
+        seen = tl.load(target, mask=lands, other=0)
+        tl.atomic_max(target, key, mask=lands & (seen < key), sem="relaxed")
+    tl.device_assert(good, "index out of range")
 
 
 @jit

@@ -1,4 +1,3 @@
-# ruff: noqa: SIM108, RUF059 - in a kernel an if is resolved at compile time, one branch a type
 """Sums, products and means over groups, in the order of the index, a row of elements at a time.
 
 One program walks the entries of its rows and writes the rows once, so an output row without
@@ -17,11 +16,10 @@ import triton
 import triton.language as tl
 
 from graftwork.plugins.toolkit import kernels
-from graftwork.plugins.toolkit.kernels import cdiv, fits_int32, jit, launch
+from graftwork.plugins.toolkit.kernels import cdiv, jit, launch
 from graftwork.plugins.toolkit.symbolic import Size, known
 
-from .grouping import Groups, group_rows
-from .landing import settle_row
+from .grouping import group_by_row
 from .problem import Problem, three_dims
 
 Fold = Literal["sum", "prod", "mean"]
@@ -40,7 +38,7 @@ def fold_groups(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor:
     base, src = problem.base, problem.src
     outer, count, rows, inner = problem.sizes
     shared = problem.index_strides[0] == 0
-    groups = _group(problem)
+    groups = group_by_row(problem)
     out = torch.empty(base.shape, dtype=base.dtype, device=base.device)
     entries = groups.order.numel()
     length = 4 if kernels.is_interpreted(base) else 256
@@ -78,8 +76,7 @@ def fold_groups(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor:
     launch(
         fold_rows,
         (cdiv(outer * rows, tile_rows) * strips,),
-        groups.first,
-        groups.end,
+        groups.bounds,
         groups.order,
         src,
         partial,
@@ -92,6 +89,8 @@ def fold_groups(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor:
         inner,
         strips,
         outer * rows,
+        rows if shared else outer * rows,
+        entries,
         pieces,
         INCLUDE_SELF=include_self,
         **settings,
@@ -112,28 +111,6 @@ def _by_element(problem: Problem) -> Problem:
     )
 
 
-def _group(problem: Problem) -> Groups:
-    outer, count, width = problem.index.shape
-    rows = problem.base.shape[1]
-    dtype = torch.int32 if fits_int32(outer * rows + 1) else torch.int64
-    keys = torch.empty(outer * count, dtype=dtype, device=problem.base.device)
-    launch(
-        number_rows,
-        (cdiv(outer * count, 512),),
-        problem.index,
-        keys,
-        *problem.index.stride()[:2],
-        count,
-        rows,
-        outer * rows,
-        outer * count,
-        WRAP=problem.wraps,
-        BLOCK=512,
-        num_warps=4,
-    )
-    return group_rows(keys, outer * rows)
-
-
 def accumulator(dtype: torch.dtype) -> torch.dtype:
     """What values of `dtype` are folded in."""
     if dtype.itemsize == 8:
@@ -144,21 +121,6 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 def _tile(inner: Size) -> tuple[int, int]:
     columns = min(256, triton.next_power_of_2(inner)) if isinstance(inner, int) else 128
     return max(1, 128 // columns), columns
-
-
-@jit
-def number_rows(  # type: ignore[no-untyped-def]
-    index, keys, so, sk, count, rows, dropped, total, WRAP: tl.constexpr, BLOCK: tl.constexpr
-):
-    """keys[o, k] = the row number o * rows + index[o, k], or `dropped` where out of range."""
-    p = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = p < total
-    k = p % count
-    o = p // count
-    row = tl.load(index + o * so + k * sk, mask=inside, other=0).to(tl.int64)
-    row, lands = settle_row(row, inside, rows, WRAP)
-    key = tl.where(lands, o * rows + row, dropped)
-    tl.store(keys + p, key.to(keys.dtype.element_ty), mask=inside)
 
 
 @jit
@@ -302,8 +264,7 @@ def fold_pieces(  # type: ignore[no-untyped-def]
 
 @jit
 def fold_rows(  # type: ignore[no-untyped-def]
-    first,
-    last,
+    bounds,
     order,
     src,
     partial,
@@ -320,6 +281,8 @@ def fold_rows(  # type: ignore[no-untyped-def]
     inner,
     strips,
     total_rows,
+    many,
+    entries,
     pieces,
     OP: tl.constexpr,
     SHARED: tl.constexpr,
@@ -340,8 +303,8 @@ def fold_rows(  # type: ignore[no-untyped-def]
     o = line // rows
     m = line % rows
     group = m if SHARED else line
-    begin = tl.load(first + group, mask=exists, other=0).to(tl.int64)
-    end = tl.load(last + group, mask=exists, other=0).to(tl.int64)
+    begin = entries - tl.load(bounds + group, mask=exists, other=0).to(tl.int64)
+    end = tl.load(bounds + many + group, mask=exists, other=0).to(tl.int64)
     old = tl.load(base + (o * bo + m * bm)[:, None] + i * bi, mask=inside, other=0)
     if INCLUDE_SELF:
         acc = old.to(exact)

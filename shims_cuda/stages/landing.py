@@ -35,9 +35,25 @@ def landing(  # type: ignore[no-untyped-def]
 
 @jit
 def settle_row(row, inside, rows, WRAP: tl.constexpr):  # type: ignore[no-untyped-def]
-    """An index value as a row number, and whether it is one; out of range stops at an assert."""
+    """An index value as a row number, and whether it is one.
+
+    A caller asserts what it must once, after its loop: an assert holds a barrier, which keeps
+    loads from overlapping.
+    """
     if WRAP:
         row = tl.where(row < 0, row + rows, row)
-    fits = (row >= 0) & (row < rows)
-    tl.device_assert(fits, "index out of range", mask=inside)
-    return row, inside & fits
+    return row, inside & (row >= 0) & (row < rows)
+
+
+@jit
+def strip_of(  # type: ignore[no-untyped-def]
+    pid, count, inner, strips, parts, chunk, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
+    """A program's strip of columns and part of the positions: o, i, lane's row, first, end.
+
+    A tile is ROWS positions of COLUMNS neighbouring columns; the last part comes first.
+    """
+    lane = tl.arange(0, ROWS * COLUMNS)
+    i = (pid // parts % strips) * COLUMNS + lane % COLUMNS
+    end = count - (pid % parts) * chunk
+    return pid // parts // strips, i, lane // COLUMNS, tl.maximum(end - chunk, 0), end

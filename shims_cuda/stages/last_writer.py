@@ -14,8 +14,8 @@ import triton.language as tl
 from graftwork.plugins.toolkit.kernels import cdiv, fits_int32, jit, launch
 from graftwork.plugins.toolkit.symbolic import Size, known
 
-from .landing import block_positions, landing, unfold
-from .problem import Problem, bits
+from .landing import block_positions, landing, settle_row, strip_of, unfold
+from .problem import Problem, bits, suits_strips
 
 
 def last_writer(problem: Problem) -> torch.Tensor:
@@ -24,21 +24,41 @@ def last_writer(problem: Problem) -> torch.Tensor:
     groups, _, width = problem.index.shape
     dtype = torch.int32 if fits_int32(count) else torch.int64
     writer = torch.full((groups, rows, width), -1, dtype=dtype, device=problem.base.device)
-    launch(
-        mark_last,
-        (cdiv(groups * count * width, 512),),
-        problem.index,
-        writer,
-        *problem.index.stride(),
-        count,
-        rows,
-        width,
-        groups * count * width,
-        WRAP=problem.wraps,
-        WIDE=problem.is_wide,
-        BLOCK=512,
-        num_warps=4,
-    )
+    if suits_strips(problem):
+        strips, parts = cdiv(width, 16), cdiv(count, 512)
+        launch(
+            mark_last_by_strips,
+            (groups * strips * parts,),
+            problem.index,
+            writer,
+            *problem.index.stride(),
+            count,
+            rows,
+            width,
+            strips,
+            parts,
+            WRAP=problem.wraps,
+            CHUNK=512,
+            ROWS=64,
+            COLUMNS=16,
+            num_warps=4,
+        )
+    else:
+        launch(
+            mark_last,
+            (cdiv(groups * count * width, 512),),
+            problem.index,
+            writer,
+            *problem.index.stride(),
+            count,
+            rows,
+            width,
+            groups * count * width,
+            WRAP=problem.wraps,
+            WIDE=problem.is_wide,
+            BLOCK=512,
+            num_warps=4,
+        )
     return pick(problem, writer, count)
 
 
@@ -127,8 +147,46 @@ def mark_last(  # type: ignore[no-untyped-def]
     p, inside = block_positions(tl.num_programs(0) - 1 - tl.program_id(0), total, WIDE, BLOCK)
     o, k, i = unfold(p, count, inner)
     target, lands = landing(index, o, k, i, inside, so, sk, si, rows, inner, WRAP)
+    tl.device_assert(lands, "index out of range", mask=inside)
     value = k.to(writer.dtype.element_ty)
     tl.atomic_max(writer + target, value, mask=lands, sem="relaxed")
+
+
+@jit
+def mark_last_by_strips(  # type: ignore[no-untyped-def]
+    index,
+    writer,
+    so,
+    sk,
+    si,
+    count,
+    rows,
+    inner,
+    strips,
+    parts,
+    WRAP: tl.constexpr,
+    CHUNK: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """As `mark_last`, a strip of columns a program: what lies below is left without an atomic."""
+    o, i, r, first, end = strip_of(
+        tl.program_id(0), count, inner, strips, parts, CHUNK, ROWS, COLUMNS
+    )
+    good = i >= 0
+    for top in range(end, first, -ROWS):
+        k = top - 1 - r
+        inside = (k >= first) & (i < inner)
+        row = tl.load(
+            index + o * so + k * sk + i * si, mask=inside, other=0, eviction_policy="evict_first"
+        )
+        row, lands = settle_row(row, inside, rows, WRAP)
+        good &= lands | (inside == 0)
+        target = writer + (o * rows + row.to(tl.int32)) * inner + i
+        # What is read may be old, but a writer only ever grows.
+        seen = tl.load(target, mask=lands, other=0)
+        tl.atomic_max(target, k, mask=lands & (seen < k), sem="relaxed")
+    tl.device_assert(good, "index out of range")
 
 
 @jit
@@ -151,6 +209,7 @@ def store_value(  # type: ignore[no-untyped-def]
     p, inside = block_positions(tl.program_id(0), total, WIDE, BLOCK)
     o, k, i = unfold(p, count, inner)
     target, lands = landing(index, o, k, i, inside, so, sk, si, rows, inner, WRAP)
+    tl.device_assert(lands, "index out of range", mask=inside)
     tl.store(out + target, tl.load(value), mask=lands)
 
 

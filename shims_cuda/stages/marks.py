@@ -53,4 +53,5 @@ def count_names(  # type: ignore[no-untyped-def]
     p, inside = block_positions(tl.program_id(0), total, WIDE, BLOCK)
     o, k, i = unfold(p, count, inner)
     target, lands = landing(index, o, k, i, inside, so, sk, si, rows, inner, WRAP)
+    tl.device_assert(lands, "index out of range", mask=inside)
     tl.atomic_add(counts + target, 1, mask=lands, sem="relaxed")

@@ -7,13 +7,15 @@ size of a result.
 
 from __future__ import annotations
 
+import math
+
 import torch
 import triton.language as tl
 
 from graftwork.plugins.toolkit.kernels import cdiv, fits_int32, jit, launch
 from graftwork.plugins.toolkit.symbolic import Size
 
-BLOCK = 2048
+BLOCK = 4096
 
 
 def block_offsets(mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -74,22 +76,25 @@ def kept_positions(mask: torch.Tensor, offsets: torch.Tensor, count: Size) -> to
     out = torch.empty((dims, count), dtype=torch.int64, device=mask.device)
     grid = (cdiv(kept.numel(), BLOCK),)
     later: Size = 1
-    for d in reversed(range(dims)):
+    for last in range(dims - 1, -1, -4):
+        extents = [mask.shape[d] if d >= 0 else 1 for d in range(last, last - 4, -1)]
         launch(
-            write_coordinate,
+            write_coordinates,
             grid,
             kept,
             offsets,
             out,
             later,
-            mask.shape[d],
-            d,
+            *extents,
+            last,
             kept.numel(),
             count,
+            DIMS=min(4, last + 1),
+            WIDE=not fits_int32(kept.numel()),
             BLOCK=BLOCK,
             num_warps=4,
         )
-        later = later * mask.shape[d]
+        later = later * math.prod(extents)
     return out.t()
 
 
@@ -144,13 +149,34 @@ def write_kept(  # type: ignore[no-untyped-def]
 
 
 @jit
-def write_coordinate(  # type: ignore[no-untyped-def]
-    kept, offsets, out, later, extent, d, size, count, BLOCK: tl.constexpr
+def write_coordinates(  # type: ignore[no-untyped-def]
+    kept,
+    offsets,
+    out,
+    later,
+    extent0,
+    extent1,
+    extent2,
+    extent3,
+    last,
+    size,
+    count,
+    DIMS: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
-    """out[d, rank] = the coordinate along dim `d`, for what is kept."""
+    """out[d, rank] = the coordinate along `last` and up to three dims before, for what is kept."""
     p, keep, rank = rank_block(kept, offsets, size, BLOCK)
-    tl.store(
-        out + tl.cast(count, tl.int64) * d + rank,
-        (p // later) % extent,
-        mask=keep & (rank < count),
-    )
+    keep &= rank < count
+    line = (p if WIDE else p.to(tl.int32)) // later
+    target = out + tl.cast(last, tl.int64) * count + rank
+    tl.store(target, (line % extent0).to(tl.int64), mask=keep)
+    if DIMS > 1:
+        line = line // extent0
+        tl.store(target - count, (line % extent1).to(tl.int64), mask=keep)
+    if DIMS > 2:
+        line = line // extent1
+        tl.store(target - 2 * tl.cast(count, tl.int64), (line % extent2).to(tl.int64), mask=keep)
+    if DIMS > 3:
+        line = line // extent2
+        tl.store(target - 3 * tl.cast(count, tl.int64), (line % extent3).to(tl.int64), mask=keep)

@@ -117,6 +117,13 @@ def bits(problem: Problem) -> Problem:
     return replace(problem, base=problem.base.view(torch.uint8), src=problem.src.view(torch.uint8))
 
 
+def suits_strips(problem: Problem) -> bool:
+    """Whether columns are many and positions fit 32 bits, so that strips of columns pay."""
+    _, count, _, _ = problem.sizes
+    wide_enough = known(problem.index.shape[2] >= 32) and known(count >= 64)
+    return wide_enough and not problem.is_wide
+
+
 def check_range(index: torch.Tensor, base: torch.Tensor, dim: int, error: type[Exception]) -> None:
     """On the CPU, refuse an index outside [0, size) as ATen does; a GPU asserts in the kernel."""
     if is_traced(index) or index.device.type != "cpu" or index.numel() == 0:

@@ -131,7 +131,7 @@ def test_every_kernel_compiles_for_every_gpu(compile_everywhere):
         "mark_last",
         "pick_rows",
         "scan_counts",
-        "write_coordinate",
+        "write_coordinates",
         "write_kept",
     }
     with pytest.raises(RuntimeError, match="shape mismatch"):

@@ -6,7 +6,7 @@ import torch
 from graftwork.plugins.verification import assert_verified
 from graftwork.shims_cuda.scatter import scatter_src, scatter_value
 from graftwork.shims_cuda.stages.last_writer import fill, last_writer
-from graftwork.shims_cuda.stages.problem import Problem, three_dims
+from graftwork.shims_cuda.stages.problem import Problem, suits_strips, three_dims
 
 
 def test_properties_hold(examples):
@@ -52,6 +52,23 @@ def test_an_expanded_index_is_read_once_a_row():
     assert problem.index.shape == (1, 2, 1)
 
 
+def test_strips_of_columns_give_the_same(monkeypatch):
+    index = torch.randint(3, (2, 70, 40), generator=torch.Generator().manual_seed(0))
+    problem = Problem(torch.zeros(2, 3, 40), index, torch.arange(5600.0).view(2, 70, 40))
+    assert suits_strips(problem)
+    in_strips = last_writer(problem)
+    monkeypatch.setattr("graftwork.shims_cuda.stages.last_writer.suits_strips", lambda p: False)
+    assert torch.equal(in_strips, last_writer(problem))
+    assert torch.equal(in_strips, torch.zeros(2, 3, 40).scatter(1, index, problem.src))
+
+
+def test_strips_drop_what_is_out_of_range():
+    index = torch.full((2, 64, 32), 3)
+    index[1] = -1
+    out = last_writer(Problem(torch.zeros(2, 3, 32), index, torch.ones(2, 64, 32)))
+    assert not out.any()
+
+
 def test_nan_payloads_and_signed_zeros_are_moved_as_they_are():
     bits = torch.tensor([0x7FC12345, -0x80000000], dtype=torch.int32)
     out = scatter_src(torch.zeros(3), 0, torch.tensor([2, 0]), bits.view(torch.float32))
@@ -63,7 +80,15 @@ def test_every_kernel_compiles_for_every_gpu(compile_everywhere):
 
     def call():
         scatter_src(torch.zeros(4, 8), 0, torch.zeros(4, 8, dtype=torch.int64), torch.ones(4, 8))
+        wide = torch.zeros(64, 32, dtype=torch.int64)
+        scatter_src(torch.zeros(4, 32), 0, wide, torch.ones(64, 32))
         scatter_src(torch.zeros(4, 8), 0, rows.expand(4, 8), torch.ones(4, 8))
         scatter_value(torch.zeros(4, 8), 0, rows.expand(4, 8), torch.ones(()))
 
-    assert compile_everywhere(call) == {"mark_last", "pick_elements", "pick_rows", "store_value"}
+    assert compile_everywhere(call) == {
+        "mark_last",
+        "mark_last_by_strips",
+        "pick_elements",
+        "pick_rows",
+        "store_value",
+    }

@@ -3,11 +3,13 @@
 import pytest
 import torch
 
+from graftwork.plugins import Declined, LoweringContext
+from graftwork.plugins.checking import find_plugin
 from graftwork.plugins.verification import assert_verified
-from graftwork.shims_cuda.scatter_reduce import scatter_reduce
+from graftwork.shims_cuda.scatter_reduce import Options, scatter_reduce
 from graftwork.shims_cuda.stages.columns import fold_columns
 from graftwork.shims_cuda.stages.fold import fold_groups
-from graftwork.shims_cuda.stages.problem import Problem, three_dims
+from graftwork.shims_cuda.stages.problem import Problem, suits_strips, three_dims
 from graftwork.shims_cuda.stages.reduce import reduce_problem
 
 REDUCTIONS = ["sum", "prod", "mean", "amax", "amin"]
@@ -83,6 +85,16 @@ def test_nan_wins_both_ways_whatever_its_sign(reduce):
         assert out[1] == 2
 
 
+@pytest.mark.parametrize("reduce", ["amax", "amin"])
+def test_strips_of_columns_give_the_same(reduce):
+    generator = torch.Generator().manual_seed(0)
+    index = torch.randint(3, (70, 40), generator=generator)
+    base, src = (torch.randn(n, 40, generator=generator) for n in (3, 70))
+    assert suits_strips(three_dims(base, 0, index, src))
+    expected = base.scatter_reduce(0, index, src, reduce)
+    assert torch.equal(reduced(base, index, src, reduce), expected)
+
+
 def test_a_sum_of_negative_zeros_keeps_the_sign():
     zero = torch.tensor([-0.0])
     index = torch.tensor([0])
@@ -103,6 +115,17 @@ def test_a_value_out_of_range_is_dropped(reduce, columns):
     assert torch.equal(out, expected)
 
 
+@pytest.mark.parametrize("reduce", ["prod", "mean", "amax", "amin"])
+def test_bool_has_sums_only(reduce):
+    """CUDA eager has no other reduction of bool, and says so."""
+    x, index = torch.zeros(3, dtype=torch.bool), torch.tensor([0])
+    kernels = find_plugin("scatter-reduce").call(
+        "list_kernels", options=Options(), context=LoweringContext()
+    )
+    with pytest.raises(Declined, match=f"bool has no scatter_reduce by {reduce}, only by sum"):
+        kernels[torch.ops.aten.scatter_reduce.two](x, 0, index, x[:1], reduce)
+
+
 def test_rows_longer_than_a_piece_fold_piece_by_piece():
     src = torch.arange(1.0, 60.0)
     index = torch.zeros(59, dtype=torch.int64)
@@ -118,20 +141,23 @@ def test_every_kernel_compiles_for_every_gpu(compile_everywhere):
         for reduce in ("sum", "prod", "mean", "amin"):
             reduced(base, wide, src, reduce, include_self=reduce != "amin")
         reduced(base, row.expand(4, 512), src, "mean")
+        reduced(base, wide.repeat(16, 1), src.repeat(16, 1), "amax")
+        many = torch.zeros(40000, 1, dtype=torch.int64)
+        reduced(base[:, :1], many, torch.ones(40000, 1), "sum")
         reduced(base, wide, src, "sum", deterministic=False)
 
     assert compile_everywhere(call) == {
         "add_all",
         "count_digits",
         "count_names",
-        "find_bounds",
         "fold_pieces",
         "fold_planes",
         "fold_rows",
+        "fill_identity",
         "fold_stretches",
         "move_by_digit",
-        "number_rows",
         "raise_keys",
+        "raise_keys_by_strips",
         "scan_blocks",
         "settle_keys",
     }

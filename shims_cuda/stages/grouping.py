@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import triton
 import triton.language as tl
 
 from graftwork.plugins.toolkit import kernels
@@ -21,8 +22,7 @@ from graftwork.plugins.toolkit.symbolic import Size, known
 from .landing import settle_row
 from .problem import Problem
 
-FEW_BLOCKS = 64
-TILE, WARPS = 256, 4
+FEW_BLOCKS = 32
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,10 @@ def group_by_row(problem: Problem) -> Groups:
     size, many = index.numel(), index.shape[0] * problem.base.shape[1]
     position = torch.int32 if fits_int32(size, many) else torch.int64
     # The interpreter pays by the program and by the element: smaller digits and tiles there.
-    digit_bits, tile = (4, 32) if kernels.is_interpreted(index) else (8, TILE)
+    digit_bits, tile = (4, 32) if kernels.is_interpreted(index) else (8, 1024)
     digits, blocks = 2**digit_bits, cdiv(size, tile)
-    few = known(blocks <= FEW_BLOCKS)
+    few = triton.next_power_of_2(blocks) if isinstance(blocks, int) else 2 * FEW_BLOCKS
+    few = few if few <= FEW_BLOCKS else 0
     bounds = torch.zeros(2 * many, dtype=position, device=device)
     rows = order = index
     shifts = range(0, _bits(many, digit_bits), digit_bits)
@@ -60,12 +61,11 @@ def group_by_row(problem: Problem) -> Groups:
         source = (rows, *index.stride()[:2], index.shape[1], problem.base.shape[1], many)
         settings = {
             "SHIFT": shift,
-            "FEW": few,
             "FIRST": shift == 0,
             "WRAP": problem.wraps,
             "DIGITS": digits,
             "TILE": tile,
-            "num_warps": WARPS,
+            "num_warps": 4,
         }
         launch(count_digits, (blocks,), *source, counts, size, blocks, **settings)
         if not few:
@@ -85,6 +85,7 @@ def group_by_row(problem: Problem) -> Groups:
             size,
             blocks,
             LAST=shift == shifts[-1],
+            FEW=few,
             **settings,
         )
         rows, order = sorted_rows, sorted_order
@@ -125,14 +126,13 @@ def count_digits(  # type: ignore[no-untyped-def]
     counts,
     size,
     blocks,
-    FEW: tl.constexpr,
     SHIFT: tl.constexpr,
     FIRST: tl.constexpr,
     WRAP: tl.constexpr,
     DIGITS: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """How many rows of the block have each digit: by block where those are few, else by digit."""
+    """counts[digit, block] = how many rows of the block have that digit."""
     block = tl.program_id(0)
     p = block.to(tl.int64) * TILE + tl.arange(0, TILE)
     inside = p < size
@@ -141,11 +141,7 @@ def count_digits(  # type: ignore[no-untyped-def]
         tl.device_assert(lands, "index out of range", mask=inside)
     digit = ((row >> SHIFT) & (DIGITS - 1)).to(tl.int32)
     histogram = tl.histogram(digit, DIGITS, mask=inside)
-    digit = tl.arange(0, DIGITS)
-    if FEW:
-        target = block * DIGITS + digit
-    else:
-        target = digit.to(tl.int64) * blocks + block
+    target = tl.arange(0, DIGITS).to(tl.int64) * blocks + block
     tl.store(counts + target, histogram.to(counts.dtype.element_ty))
 
 
@@ -169,15 +165,13 @@ def digit_starts(  # type: ignore[no-untyped-def]
 ):
     """Where the block's first row of each digit goes."""
     digit = tl.arange(0, DIGITS)
+    line = digit.to(tl.int64) * blocks
     if FEW:
-        total = tl.zeros([DIGITS], counts.dtype.element_ty)
-        earlier = total
-        for b in range(0, blocks):
-            here = tl.load(counts + b * DIGITS + digit)
-            total += here
-            earlier += tl.where(b < block, here, 0)
+        b = tl.arange(0, FEW)[None, :]
+        every = tl.load(counts + line[:, None] + b, mask=b < blocks, other=0)
+        total = tl.sum(every, 1)
+        earlier = tl.sum(tl.where(b < block, every, 0), 1)
     else:
-        line = digit.to(tl.int64) * blocks
         total = tl.load(totals + digit)
         earlier = tl.load(counts + line + block)
     return tl.cumsum(total, 0) - total + earlier

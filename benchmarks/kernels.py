@@ -31,7 +31,7 @@ from graftwork.plugins.checking import find_plugin, select_plugin_alone
 from graftwork.plugins.comparing import compare
 from graftwork.plugins.reference import SubstituteOperators
 
-PLUGINS = ("scatter", "scatter-reduce", "index-put")
+PLUGINS = ("scatter", "scatter-reduce", "index-put", "sort")
 CACHED = 200e6  # bytes; inputs are drawn until their sets exceed it, or four times
 
 

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graftwork.lowering import Lowered, lower, rewrite
+    from graftwork.plugins.exportable_checks import exportable_checks
     from graftwork.plugins.verification import verify
 
 __version__ = "0.1.0"
 
-__all__ = ["Lowered", "lower", "rewrite", "verify"]
+__all__ = ["Lowered", "exportable_checks", "lower", "rewrite", "verify"]
 
 _HOMES = {
     "Lowered": "graftwork.lowering",
+    "exportable_checks": "graftwork.plugins.exportable_checks",
     "lower": "graftwork.lowering",
     "rewrite": "graftwork.lowering",
     "verify": "graftwork.plugins.verification",

@@ -137,7 +137,7 @@ def _own_graph(
     `copies` holds the sub-graphs copied so far: one that two nodes share stays shared.
     """
     named: dict[str, Any] = {}
-    for target in {str(node.target) for node in module.graph.find_nodes(op="get_attr")}:
+    for target in dict.fromkeys(str(n.target) for n in module.graph.find_nodes(op="get_attr")):
         value = operator.attrgetter(target)(module)
         if isinstance(value, fx.GraphModule):
             if value not in copies:

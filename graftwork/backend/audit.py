@@ -24,6 +24,7 @@ from typing import Any
 from graftwork.backend import payload as _payload
 from graftwork.backend.elf import DeviceCode, ElfError, device_code, read_elf
 from graftwork.backend.runtime_exports import Release, installed_release, release
+from graftwork.plugins import LoweringContext, installed_plugins
 
 __all__ = [
     "AuditReport",
@@ -284,8 +285,22 @@ def _symbol_finding(
         "not export: the program would lower, and fail to load",
         op=op,
         sources=origin.sources,
-        plugin=origin.plugin,
+        plugin=origin.plugin or (_providers().get(".".join(op.split(".")[:2])) if op else None),
     )
+
+
+@functools.cache
+def _providers() -> dict[str, str]:
+    """The installed plugin that handles each operator, by its name without overload."""
+    from graftwork.backend.unlowered import handled_operators
+
+    found: dict[str, str] = {}
+    context = LoweringContext(target="cuda", device="cuda")
+    for plugin in installed_plugins():
+        if not plugin.broken:
+            for op in handled_operators(plugin, context):
+                found.setdefault(str(op._schema.name).replace("::", "."), plugin.id)
+    return found
 
 
 def _architecture_findings(

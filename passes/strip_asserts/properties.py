@@ -30,7 +30,10 @@ def normal_head(mean: Tensor, spread: Tensor) -> Tensor:
 
 
 def student_head(mean: Tensor, spread: Tensor) -> Tensor:
-    """Four checks: three parameters, and the degrees of freedom once more inside."""
+    """Three checks of parameters; a fourth, inside, where torch has not turned its default off.
+
+    The first use of dynamo in a process sets `Distribution.set_default_validate_args(False)`.
+    """
     return StudentT(spread.exp() + 1.5, mean, spread.exp(), validate_args=True).variance
 
 
@@ -48,10 +51,10 @@ def plain_assert(mean: Tensor, spread: Tensor) -> Tensor:
     return mean + spread
 
 
-HEADS = {
+HEADS: dict[Callable[[Tensor, Tensor], Tensor], int | None] = {
     gaussian_head: 3,
     normal_head: 3,
-    student_head: 4,
+    student_head: None,
     categorical_head: 1,
     plain_assert: 2,
 }

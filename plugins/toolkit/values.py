@@ -16,6 +16,29 @@ from torch._ops import OpOverload
 
 from .graphs import is_scalar_function
 
+# Operators whose GPU kernels combine colliding elements in no fixed order (PyTorch's list under
+# `torch.use_deterministic_algorithms`): two runs on equal inputs may differ.
+_UNORDERED = frozenset(
+    [
+        "bincount",
+        "cumsum",
+        "embedding_bag",
+        "_embedding_bag",
+        "histc",
+        "index_add",
+        "index_copy",
+        "index_put",
+        "index_reduce",
+        "kthvalue",
+        "median",
+        "nanmedian",
+        "put",
+        "scatter",
+        "scatter_add",
+        "scatter_reduce",
+    ]
+)
+
 
 class ValueNumbers:
     """A number for each node of a graph; equal numbers mean equal values.
@@ -82,6 +105,7 @@ def is_deterministic(target: object) -> bool:
         and torch.Tag.nondeterministic_seeded not in target.tags
         and not target._schema.is_mutable
         and "empty" not in target._opname
+        and target._opname not in _UNORDERED
     )
 
 

@@ -23,9 +23,11 @@ from graftwork.shims_cuda.sort.key_kernels import digit_of
 from graftwork.shims_cuda.sort.network_kernels import sort_words, start
 
 jit: Callable[[Callable[..., Any]], Any] = triton.jit
+# `shift` differs from pass to pass: not worth a kernel of its own for each value.
+jit_for_all_passes: Callable[[Callable[..., Any]], Any] = triton.jit(do_not_specialize=["shift"])
 
 
-@jit
+@jit_for_all_passes
 def count_digits(  # type: ignore[no-untyped-def]
     x,
     tile_offsets,
@@ -35,7 +37,7 @@ def count_digits(  # type: ignore[no-untyped-def]
     tiles,
     chunks,
     iters,
-    SHIFT: tl.constexpr,
+    shift,
     DESCENDING: tl.constexpr,
     TILE: tl.constexpr,
 ):
@@ -54,7 +56,7 @@ def count_digits(  # type: ignore[no-untyped-def]
         tile = chunk * iters + step
         at = tile * TILE + tl.arange(0, TILE)
         value = tl.load(x + row * n + at, mask=at < n, other=0)
-        counts = tl.histogram(digit_of(value, SHIFT, DESCENDING), 256, mask=at < n)
+        counts = tl.histogram(digit_of(value, shift, DESCENDING), 256, mask=at < n)
         first = tl.cumsum(counts, 0) - counts
         to = tile_offsets + (row * tiles + tile) * 256 + digit
         tl.store(to, before - first, mask=(tile < tiles) & (digit < 256))
@@ -83,7 +85,7 @@ def scan_chunks(  # type: ignore[no-untyped-def]
     tl.store(row_counts + row * 256 + digit, before)
 
 
-@jit
+@jit_for_all_passes
 def place_tiles(  # type: ignore[no-untyped-def]
     x,
     x_index,
@@ -97,7 +99,7 @@ def place_tiles(  # type: ignore[no-untyped-def]
     tiles,
     chunks,
     iters,
-    SHIFT: tl.constexpr,
+    shift,
     DESCENDING: tl.constexpr,
     FIRST: tl.constexpr,
     REGS: tl.constexpr,
@@ -111,13 +113,18 @@ def place_tiles(  # type: ignore[no-untyped-def]
     row = (tl.program_id(0) // tiles).to(tl.int64)
     tile = tl.program_id(0) % tiles
     left = tl.where(row < rows, n, 0) - tile * TILE  # of no rows at all, one program still runs
-    from_here = row * n + tile * TILE
+    x += row * n + tile * TILE
+    x_index += row * n + tile * TILE
+    y += row * n
+    y_index += row * n
 
     place = start(REGS, WARPS)
-    value = tl.load(x + from_here + place, mask=place < left, other=0)
-    digit = tl.where(place < left, digit_of(value, SHIFT, DESCENDING), 256)
+    value = tl.load(x + place, mask=place < left, other=0)
+    digit = tl.where(place < left, digit_of(value, shift, DESCENDING), 256)
     word = sort_words(digit * 2**16 + place, REGS + WARPS + 5, REGS, WARPS)
+    slot = tl.arange(0, TILE)
     word = tl.reshape(tl.permute(word, (1, 0, 2)), [TILE])
+    word = tl.gather(word, slot, 0)  # from a thread's own run to neighbours in neighbour lanes
     source = word & 0xFFFF
     digit = (word >> 16) & 255
 
@@ -126,15 +133,14 @@ def place_tiles(  # type: ignore[no-untyped-def]
     offset = tl.cumsum(offset, 0) - offset
     offset += tl.load(chunk_offsets + (row * chunks + tile // iters) * 256 + each)
     offset += tl.load(tile_offsets + (row * tiles + tile) * 256 + each)
-    slot = tl.arange(0, TILE)
-    to = row * n + tl.gather(offset, digit, 0) + slot
+    to = tl.gather(offset, digit, 0) + slot
 
     tl.debug_barrier()  # read the values again, rather than keep them through the network
-    value = tl.load(x + from_here + slot, mask=slot < left, other=0)
+    value = tl.load(x + slot, mask=slot < left, other=0)
     tl.store(y + to, tl.gather(value, source, 0), mask=slot < left)
     if FIRST:
         index = tile * TILE + source
     else:
-        index = tl.load(x_index + from_here + slot, mask=slot < left, other=0)
+        index = tl.load(x_index + slot, mask=slot < left, other=0)
         index = tl.gather(index, source, 0)
     tl.store(y_index + to, index.to(y_index.dtype.element_ty), mask=slot < left)

@@ -15,6 +15,8 @@ GROUPS = (64, 32, 16, 8)  # how many elements may stand behind one candidate of 
 DIGIT = 8
 TILE_REGS, TILE_WARPS = 5, 1  # a radix tile: 2**5 elements a thread, 2**1 warps
 TILE = 2 ** (TILE_REGS + TILE_WARPS + 5)
+COUNT_WARPS = 4
+SCAN = 1024  # how many counts a program adds up at a time
 CHUNKS = 1024  # about how many chunks the rows are cut into, if they are long enough
 
 
@@ -77,8 +79,7 @@ def block_rows(
     bound = upper_bound(k * group if groups is not None else n)
     assert bound is not None and bound <= BLOCK_ROW
     span = max(1, (bound - 1).bit_length())
-    regs = min(max(span - 5, 3), 5)
-    warps = max(2 if span <= 10 else span - regs - 5, 1)
+    regs, warps = block_shape(span)
     rows_a_program = 2 ** (regs + warps + 5 - span)
     values = torch.empty((rows, k), dtype=x.dtype, device=x.device) if with_values else x
     index_type = torch.int64 if with_values else torch.int32
@@ -96,12 +97,26 @@ def block_rows(
         DESCENDING=descending,
         GROUP=group,
         WITH_VALUES=with_values,
+        FLOAT64=fits(n, 2**29) and compares_float64_fast(x.device),
         SPAN=span,
         REGS=regs,
         WARPS=warps,
         num_warps=2**warps,
     )
     return values, indices
+
+
+def compares_float64_fast(device: torch.device) -> bool:
+    """Whether a GPU has as many float64 as integer units, as NVIDIA's compute GPUs do."""
+    if device.type != "cuda" or torch.version.hip or not torch.cuda.is_available():
+        return False
+    return torch.cuda.get_device_capability(device) in ((8, 0), (9, 0), (10, 0))
+
+
+def block_shape(span: int) -> tuple[int, int]:
+    """How many elements a thread owns and how many warps a program has, as powers of two."""
+    regs = min(max(span - 5, 3), 4 if span < 12 else 5)
+    return regs, max(2 if span <= 10 else span - regs - 5, 1)
 
 
 def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -123,13 +138,13 @@ def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.T
     spare = torch.empty_like(x) if passes > 1 else values
     columns = [table(rows, n), table(rows, n)] if passes > 1 else [indices, indices]
 
+    digits_at_a_time = next(d for d in (64, 16, 4) if d == 4 or fits(chunks, SCAN // d))
     source, column = x, indices
     for turn in range(passes):
         last = turn == passes - 1
         target = values if (passes - turn) % 2 else spare
         to_column = indices if last else columns[turn % 2]
-        digit = {"SHIFT": DIGIT * turn, "DESCENDING": descending}
-        sizes = (rows, n, tiles, chunks, iters)
+        sizes = (rows, n, tiles, chunks, iters, DIGIT * turn)
         launch(
             count_digits,
             (rows * chunks,),
@@ -137,18 +152,18 @@ def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.T
             tile_offsets,
             chunk_counts,
             *sizes,
-            **digit,
+            DESCENDING=descending,
             TILE=TILE,
-            num_warps=4,
+            num_warps=COUNT_WARPS,
         )
         launch(
             scan_chunks,
-            (rows * 16,),
+            (rows * (256 // digits_at_a_time),),
             chunk_counts,
             row_counts,
             chunks,
-            DIGITS=16,
-            CHUNKS=128,
+            DIGITS=digits_at_a_time,
+            CHUNKS=SCAN // digits_at_a_time,
             num_warps=4,
         )
         launch(
@@ -162,7 +177,7 @@ def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.T
             target,
             to_column,
             *sizes,
-            **digit,
+            DESCENDING=descending,
             FIRST=turn == 0,
             REGS=TILE_REGS,
             WARPS=TILE_WARPS,

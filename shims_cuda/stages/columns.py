@@ -1,4 +1,4 @@
-# ruff: noqa: SIM108, RUF059 - in a kernel an if is resolved at compile time, one branch a type
+# ruff: noqa: RUF059 - in a kernel an if is resolved at compile time, one branch a type
 """Sums and products in a fixed order where every element has an index of its own.
 
 A column (all `k` of one `o`, `i`) is cut into a few stretches, and one lane owns each: it folds

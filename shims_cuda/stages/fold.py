@@ -1,4 +1,3 @@
-# ruff: noqa: SIM108 - in a kernel an if is resolved at compile time, one branch a type
 """Sums, products and means over groups, in the order of the index, a row of elements at a time.
 
 One program walks the entries of its rows and writes the rows once, so an output row without

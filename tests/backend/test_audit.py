@@ -51,6 +51,12 @@ def test_an_undefined_function_is_found_with_op_line_and_plugin(tmp_path):
     assert "model.py:7" in str(finding) and "scatter" in str(finding) and "1.5" in str(finding)
 
 
+def test_the_plugin_that_provides_an_op_is_named_for_any_library(tmp_path):
+    data = library(tmp_path, ["aoti_torch_cuda__upsample_bilinear2d_aa"])
+    (finding,) = audit_library(data).findings
+    assert finding.plugin == "antialiased-resize"
+
+
 def test_a_function_of_a_runtime_of_ones_own_is_no_finding(tmp_path):
     data = library(tmp_path, ["aoti_torch_item_float32"])
     assert audit_library(data, runtime="1.5").findings

@@ -362,6 +362,18 @@ def stays(reason, function, *inputs, **options):
     return done
 
 
+def test_sums_in_no_fixed_order_make_two_masks():
+    """A GPU's scatter_add of floats may differ from run to run, and so may a mask made of it."""
+
+    def program(x, src):
+        index = torch.zeros(3, 4, dtype=torch.int64)
+        out = x.clone()
+        out[x.scatter_add(0, index, src) > 0] = src[x.scatter_add(0, index, src) > 0]
+        return out
+
+    stays("another mask", program, X, SRC)
+
+
 def test_two_random_draws_are_two_masks():
     """The masks pick alike, all or nothing, so eager can run them; the pass must not know."""
 

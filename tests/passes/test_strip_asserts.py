@@ -284,6 +284,18 @@ def test_an_equality_between_sizes_still_raises_under_ranges() -> None:
         stripped.module()(X, ~MASK, torch.ones(2))
 
 
+def test_an_equality_of_unknown_sizes_stays_under_ranges() -> None:
+    def product(x: torch.Tensor, m: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        one, other = x[m], x[n]
+        torch._check(one.shape[0] * other.shape[0] == 2)
+        return torch.cat([one, other])
+
+    stripped, log = strip(export(product, X, MASK, X > 5), "ranges")
+    assert "Eq(u0*u1, 2): no bound on an unbacked size" in reasons(log)
+    with pytest.raises(RuntimeError):
+        stripped.module()(X, MASK, MASK)
+
+
 def test_a_dropped_bound_leaves_the_size_its_whole_range() -> None:
     """pytorch/pytorch#192857: `y = x[mask]`, a check that its size is at most 3, called with 4."""
     program = export(bounds_count, X, MASK)
@@ -329,6 +341,15 @@ def test_two_picks_by_one_mask_keep_one_size() -> None:
     assert [bounds.upper for bounds in stripped.range_constraints.values()] == [6]
     torch.testing.assert_close(stripped.module()(X, ~MASK), X[~MASK] * (X[~MASK] + 1))
     stripped.run_decompositions({})
+
+
+def test_a_count_remembered_by_a_fake_tensor_is_no_obstacle() -> None:
+    program = export(bounds_count, X, MASK)
+    mask = [node.meta["val"] for node in program.graph.find_nodes(op="placeholder")][1]
+    with mask.fake_mode, mask.fake_mode.shape_env.ignore_fresh_unbacked_symbols():
+        torch.nonzero(mask)
+    _, log = strip(program, "ranges")
+    assert log.fired("strip-asserts") == 2
 
 
 def test_a_size_made_outside_a_branch_keeps_its_bound() -> None:

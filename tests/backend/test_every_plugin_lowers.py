@@ -1,0 +1,64 @@
+"""One small program for every plugin lowers for two architectures, and its audit is clean."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+
+from graftwork.lowering import lower
+from graftwork.plugins import installed_plugins
+
+PLUGINS = [
+    plugin
+    for plugin in installed_plugins()
+    if plugin.distribution == "graftwork"
+    and plugin.serves("cuda")
+    and plugin.implements("list_properties")
+]
+
+
+def first_case(plugin):
+    """The first drawn example in which the plugin has something to do."""
+    found = []
+
+    for declared in plugin.call("list_properties"):
+
+        @settings(
+            max_examples=20,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(declared.cases)
+        def draw(case):
+            if not found and case.fires != 0 and not _has_float64(case.inputs):
+                found.append(case)
+
+        draw()
+        if found:
+            return found[0]
+    pytest.skip(f"{plugin.id} declares no case in which it fires")
+
+
+def _has_float64(inputs):
+    # The ExecuTorch 1.5 runtime has no float64 at a kernel's boundary.
+    return any(isinstance(x, torch.Tensor) and x.dtype == torch.float64 for x in inputs)
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.id)
+def test_a_program_that_needs_the_plugin_lowers_clean(plugin, tmp_path, deep):
+    case = first_case(plugin)
+    report = lower(
+        case.module(),
+        case.inputs,
+        dynamic_shapes=case.dynamic_shapes,
+        target="cuda",
+        archs=["sm_80", "sm_90"],
+        directory=tmp_path,
+        name="program",
+        verify=False,
+    ).report
+    for arch in ("sm_80", "sm_90"):
+        for library in report.details[arch]["libraries"]:
+            assert all(name.startswith(arch) for name in library["archs"])

@@ -119,7 +119,7 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 
 
 def _tile(inner: Size) -> tuple[int, int]:
-    columns = min(256, triton.next_power_of_2(inner)) if isinstance(inner, int) else 128
+    columns = min(512, triton.next_power_of_2(inner)) if isinstance(inner, int) else 128
     return max(1, 128 // columns), columns
 
 

@@ -64,9 +64,9 @@ __all__ = [
     "symbolic_expression",
     "trace_functional",
     "unbacked_bindings",
-    "untraced",
     "unbacked_symbols",
     "unguarded",
+    "untraced",
     "upper_bound",
     "without_dispatch_modes",
 ]

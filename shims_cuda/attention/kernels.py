@@ -1,5 +1,4 @@
 # mypy: ignore-errors
-# ruff: noqa: SIM108
 """The Triton kernels of attention: a plan over packed sequences, the forward sweep, split keys.
 
 Notation: i a query row of a sequence, j a key of it, `shift` what lines the two up (row i stands

@@ -26,6 +26,7 @@ def sort_block(  # type: ignore[no-untyped-def]
     DESCENDING: tl.constexpr,
     GROUP: tl.constexpr,
     WITH_VALUES: tl.constexpr,
+    FLOAT64: tl.constexpr,
     SPAN: tl.constexpr,
     REGS: tl.constexpr,
     WARPS: tl.constexpr,
@@ -35,17 +36,20 @@ def sort_block(  # type: ignore[no-untyped-def]
     A row's candidates are its ``n <= 2**SPAN`` elements; or, where GROUP is not 0, those in the
     stretches of GROUP elements that ``groups`` [rows, k] numbers, ``k * GROUP <= 2**SPAN``.
     ``values`` and ``indices`` are [rows, k]; where a row has fewer than k candidates the rest of
-    its indices are n or more and its values anything.
+    its indices are n or more and its values anything. FLOAT64 says that the GPU compares float64
+    at full rate; n is then at most 2**29.
     """
     within = start(REGS, WARPS)
     slot = within & (2**SPAN - 1)
-    row = tl.program_id(0).to(tl.int64) * 2 ** (REGS + WARPS + 5 - SPAN) + (within >> SPAN)
+    row = tl.program_id(0).to(tl.int64)
+    if SPAN < REGS + WARPS + 5:  # else the row is the program's, and no tensor
+        row = row * 2 ** (REGS + WARPS + 5 - SPAN) + (within >> SPAN)
     if GROUP > 0:
         present = (row < rows) & (slot < k * GROUP)
         group = tl.load(groups + row * k + slot // GROUP, mask=present, other=0)
         column = group.to(tl.int64) * GROUP + slot % GROUP
         present = present & (column < n)
-        index = tl.where(present, column, slot + 2**30).to(tl.int32)
+        index = tl.where(present, column, n + slot).to(tl.int32)
     else:
         present = (row < rows) & (slot < n)
         index = slot
@@ -59,12 +63,19 @@ def sort_block(  # type: ignore[no-untyped-def]
     elif key.dtype == tl.int64:
         key = tl.where(present, key, 0x7FFFFFFFFFFFFFFF)
         key, first = sort_pairs(key, index, SPAN, REGS, WARPS)
+    elif FLOAT64:
+        wide = tl.where(present, key.to(tl.int64), 0x7FFFFFFF) + 2**31
+        word = sort_words((wide << 30) | index.to(tl.int64), SPAN, REGS, WARPS)
+        first = (word & (2**30 - 1)).to(tl.int32)
+        key = ((word >> 30) - 2**31).to(key.dtype)
     else:
         wide = tl.where(present, key.to(tl.int32), 0x7FFFFFFF)
         wide, first = sort_pairs(wide, index, SPAN, REGS, WARPS)
         key = wide.to(key.dtype)
     at = rank(SPAN, REGS, WARPS)
-    row = tl.program_id(0).to(tl.int64) * 2 ** (REGS + WARPS + 5 - SPAN) + run(SPAN, REGS, WARPS)
+    row = tl.program_id(0).to(tl.int64)
+    if SPAN < REGS + WARPS + 5:
+        row = row * 2 ** (REGS + WARPS + 5 - SPAN) + run(SPAN, REGS, WARPS)
     kept = (row < rows) & (at < k)
     if WITH_VALUES:
         value = value_of(key, DESCENDING, x.dtype.element_ty)

@@ -24,18 +24,23 @@ jit: Callable[[Callable[..., Any]], Any] = triton.jit
 
 @jit
 def sort_words(word, SPAN: tl.constexpr, REGS: tl.constexpr, WARPS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Runs of ``2**SPAN`` of the distinct int32 ``word``, ascending; see :func:`rank`."""
+    """Runs of ``2**SPAN`` of the distinct ``word``, ascending; see :func:`rank`.
+
+    Words are int32, or int64 from 0 to 2**62 - 1. Those are compared as the float64 of the same
+    bits, finite, positive and in the same order: where float64 runs at full rate, that takes one
+    instruction, and the integer units, which are the bottleneck, are left the rest.
+    """
     in_regs: tl.constexpr = REGS if SPAN >= REGS + 5 else (SPAN - 5 if SPAN > 5 else 0)
     thread = _thread(SPAN, REGS, WARPS)
     h = tl.reshape(word, [2] * (REGS + WARPS + 5))
     if in_regs == 0:
-        h ^= -(thread & 1)
+        h ^= _all_ones(-(thread & 1), h.dtype)
     for phase in tl.static_range(1, in_regs + 1):
-        h ^= _flip(phase, thread, SPAN, REGS, WARPS)
+        h ^= _all_ones(_flip(phase, thread, SPAN, REGS, WARPS), h.dtype)
         for step in tl.static_range(phase):
             h = _order_words(h, phase - 1 - step, SPAN, REGS, WARPS)
     for phase in range(in_regs + 1, SPAN + 1):
-        h ^= _turn(phase - in_regs, thread)
+        h ^= _all_ones(_turn(phase - in_regs, thread), h.dtype)
         for step in tl.static_range(SPAN - in_regs):
             if phase >= SPAN - step:
                 h = _order_words(h, SPAN - 1 - step, SPAN, REGS, WARPS)
@@ -145,7 +150,9 @@ def _thread(SPAN: tl.constexpr, REGS: tl.constexpr, WARPS: tl.constexpr):  # typ
 
 
 @jit
-def _flip(phase: tl.constexpr, thread, SPAN: tl.constexpr, REGS: tl.constexpr, WARPS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _flip(  # type: ignore[no-untyped-def]
+    phase: tl.constexpr, thread, SPAN: tl.constexpr, REGS: tl.constexpr, WARPS: tl.constexpr
+):
     """All ones where ``phase``, in registers, sorts in another direction than the one before.
 
     Phase p sorts downwards where bit p of the rank is set.
@@ -186,11 +193,27 @@ def _partner(h, j: tl.constexpr, SPAN: tl.constexpr, REGS: tl.constexpr, WARPS: 
 
 
 @jit
+def _all_ones(mask, dtype: tl.constexpr):  # type: ignore[no-untyped-def]
+    """What complements a word where the int32 ``mask`` is -1: its 32 or 62 bits."""
+    if dtype == tl.int64:
+        return mask.to(tl.int64) & tl.full([1], 0x3FFFFFFFFFFFFFFF, tl.int64)
+    else:
+        return mask
+
+
+@jit
 def _order_words(h, j: tl.constexpr, SPAN: tl.constexpr, REGS: tl.constexpr, WARPS: tl.constexpr):  # type: ignore[no-untyped-def]
     in_regs: tl.constexpr = REGS if SPAN >= REGS + 5 else (SPAN - 5 if SPAN > 5 else 0)
     y = _partner(h, j, SPAN, REGS, WARPS)
     upper = _rank_bit(j, SPAN, REGS, WARPS) != 0
-    if j < in_regs:  # `upper` is known for each register: one minimum and one maximum a pair
+    if h.dtype == tl.int64:
+        own = h.to(tl.float64, bitcast=True)
+        other = y.to(tl.float64, bitcast=True)
+        if j < in_regs:  # the strict forms of both sides of a pair are one comparison
+            return tl.where(tl.where(upper, own < other, other < own), y, h)
+        else:
+            return tl.where((own < other) == upper, y, h)
+    elif j < in_regs:  # `upper` is known for each register: one minimum and one maximum a pair
         return tl.where(upper, tl.maximum(h, y), tl.minimum(h, y))
     else:
         return tl.where((h < y) == upper, y, h)

@@ -23,9 +23,11 @@ from graftwork.shims_cuda.sort.key_kernels import digit_of
 from graftwork.shims_cuda.sort.network_kernels import sort_words, start
 
 jit: Callable[[Callable[..., Any]], Any] = triton.jit
+# `shift` differs from pass to pass: not worth a kernel of its own for each value.
+jit_for_all_passes: Callable[[Callable[..., Any]], Any] = triton.jit(do_not_specialize=["shift"])
 
 
-@jit
+@jit_for_all_passes
 def count_digits(  # type: ignore[no-untyped-def]
     x,
     tile_offsets,
@@ -83,7 +85,7 @@ def scan_chunks(  # type: ignore[no-untyped-def]
     tl.store(row_counts + row * 256 + digit, before)
 
 
-@jit
+@jit_for_all_passes
 def place_tiles(  # type: ignore[no-untyped-def]
     x,
     x_index,

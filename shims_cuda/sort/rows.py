@@ -16,7 +16,7 @@ DIGIT = 8
 TILE_REGS, TILE_WARPS = 5, 1  # a radix tile: 2**5 elements a thread, 2**1 warps
 TILE = 2 ** (TILE_REGS + TILE_WARPS + 5)
 COUNT_WARPS = 4
-SCAN = (16, 128)  # digits and chunks that a program adds up at a time
+SCAN = 1024  # how many counts a program adds up at a time
 CHUNKS = 1024  # about how many chunks the rows are cut into, if they are long enough
 
 
@@ -97,6 +97,7 @@ def block_rows(
         DESCENDING=descending,
         GROUP=group,
         WITH_VALUES=with_values,
+        FLOAT64=fits(n, 2**29) and compares_float64_fast(x.device),
         SPAN=span,
         REGS=regs,
         WARPS=warps,
@@ -105,9 +106,16 @@ def block_rows(
     return values, indices
 
 
+def compares_float64_fast(device: torch.device) -> bool:
+    """Whether a GPU has as many float64 as integer units, as NVIDIA's compute GPUs do."""
+    if device.type != "cuda" or torch.version.hip or not torch.cuda.is_available():
+        return False
+    return torch.cuda.get_device_capability(device) in ((8, 0), (9, 0), (10, 0))
+
+
 def block_shape(span: int) -> tuple[int, int]:
     """How many elements a thread owns and how many warps a program has, as powers of two."""
-    regs = min(max(span - 5, 3), 5)
+    regs = min(max(span - 5, 3), 4 if span < 12 else 5)
     return regs, max(2 if span <= 10 else span - regs - 5, 1)
 
 
@@ -130,6 +138,7 @@ def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.T
     spare = torch.empty_like(x) if passes > 1 else values
     columns = [table(rows, n), table(rows, n)] if passes > 1 else [indices, indices]
 
+    digits_at_a_time = next(d for d in (64, 16, 4) if d == 4 or fits(chunks, SCAN // d))
     source, column = x, indices
     for turn in range(passes):
         last = turn == passes - 1
@@ -149,12 +158,12 @@ def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.T
         )
         launch(
             scan_chunks,
-            (rows * (256 // SCAN[0]),),
+            (rows * (256 // digits_at_a_time),),
             chunk_counts,
             row_counts,
             chunks,
-            DIGITS=SCAN[0],
-            CHUNKS=SCAN[1],
+            DIGITS=digits_at_a_time,
+            CHUNKS=SCAN // digits_at_a_time,
             num_warps=4,
         )
         launch(

@@ -25,10 +25,10 @@ _UNDEFINED = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_emp
 def fold_constants(program: ExportedProgram) -> ExportedProgram:
     """A program whose input-independent values are constants; `program` itself where it has none.
 
-    Folds nodes of the root graph that are deterministic, of static shape, on the CPU and at most
-    `LARGEST` bytes, and whose value comes from such nodes and lifted constants alone. A node
-    without tensor inputs, `full` say, stays where other nodes need it: it is one kernel either
-    way. The given program's graph is edited; its constants are not.
+    `program` is functional and on the CPU. Folds nodes of the root graph that are pure, of static
+    shape and at most `LARGEST` bytes, and whose value comes from such nodes and lifted constants
+    alone. A node without tensor inputs, `full` say, stays where other nodes need it: it is one
+    kernel either way. The given program's graph is edited; its constants are not.
     """
     values = _known_values(program)
     needed = [node for node in values if _is_worth_storing(node, values)]
@@ -81,7 +81,7 @@ def _known_values(program: ExportedProgram) -> dict[fx.Node, Any]:
             args, kwargs = pytree.tree_map_only(fx.Node, values.get, (node.args, node.kwargs))
             with torch.no_grad():
                 value = node.target(*args, **kwargs)
-            values[node] = value.contiguous() if isinstance(value, torch.Tensor) else value
+            values[node] = value.contiguous()  # ExecuTorch stores no expanded tensor
     return values
 
 
@@ -91,19 +91,16 @@ def _is_foldable(node: fx.Node, values: dict[fx.Node, Any]) -> bool:
         node.op == "call_function"
         and isinstance(target, torch._ops.OpOverload)
         and all(source in values for source in node.all_input_nodes)
-        and not target._schema.is_mutable
         and not node.is_impure()
-        and torch.Tag.nondeterministic_seeded not in target.tags
         and target._schema.name.split("::")[-1] not in _UNDEFINED
         and _is_small(node.meta.get("val"))
     )
 
 
 def _is_small(value: object) -> bool:
-    """Whether a node's value is one contiguous tensor of static shape and few bytes."""
+    """Whether a node's value is one tensor of static shape and few bytes."""
     return (
         isinstance(value, FakeTensor)
-        and value.device.type == "cpu"
         and not value._has_symbolic_sizes_strides
         and value.numel() * value.element_size() <= LARGEST
     )

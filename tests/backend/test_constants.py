@@ -46,6 +46,23 @@ def test_random_draws_stay():
     assert aten.rand.default in check(lambda x: x + torch.rand(3) * 0, torch.zeros(3))
 
 
+def test_uninitialised_values_stay():
+    left = check(lambda x: x + torch.empty(3).isnan() * 0, torch.zeros(3))
+    assert aten.empty.memory_format in left
+
+
+def test_sizes_that_depend_on_values_stay():
+    left = check(lambda x: x + torch.arange(4).nonzero().sum() * 2, torch.zeros(3))
+    assert aten.nonzero.default in left
+
+
+def test_an_expanded_value_is_stored_whole():
+    program = export(lambda x: x + (torch.arange(3) * 2).expand(2, 3), torch.zeros(2, 3))
+    folded = fold_constants(program)
+    (stored,) = (folded.constants[spec.target] for spec in folded.graph_signature.input_specs[:1])
+    assert stored.shape == (2, 3) and stored.is_contiguous()
+
+
 def test_large_values_stay():
     count = LARGEST // 4 + 1
     left = check(lambda x: x + torch.arange(count).to(torch.float32) * 2, torch.zeros(count))

@@ -144,6 +144,10 @@ def _expand(
                 f"plugin '{plugin.id}' ({plugin.distribution}) expands {node.target} into itself; "
                 f"disable it with --disable {plugin.id}"
             )
+        fresh = sum(len(unbacked_bindings(n)) for n in trace.graph.nodes)
+        if fresh and not unbacked_bindings(node):
+            log.decline(plugin, node, "its data-dependent size is an earlier operator's", path)
+            return None
         body = [n for n in trace.graph.nodes if n.op not in ("placeholder", "output")]
         if not log.claim(plugin, node, _summary(body), path):
             return None

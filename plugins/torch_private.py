@@ -7,7 +7,7 @@ when a name moves. Each function says what it stands for; heavy modules are impo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -66,6 +66,7 @@ __all__ = [
     "unbacked_bindings",
     "unbacked_symbols",
     "unguarded",
+    "untraced",
     "upper_bound",
     "without_dispatch_modes",
 ]
@@ -121,6 +122,16 @@ def symbolic_expression(value: Any) -> Any:
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return value.node.expr
     return value
+
+
+def untraced() -> AbstractContextManager[object]:
+    """While active, what runs on fake tensors is not recorded by `trace_functional`.
+
+    Stands for `torch.fx.experimental.proxy_tensor.disable_proxy_modes_tracing`.
+    """
+    from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+
+    return disable_proxy_modes_tracing()
 
 
 def unbacked_bindings(node: fx.Node) -> Mapping[Any, Any]:

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from graftwork.plugins import PluginInfo, Property, hookimpl
+from graftwork.plugins import LoweringContext, PluginInfo, Property, hookimpl
 from graftwork.plugins.toolkit.resample import BICUBIC, BILINEAR, Filter
 from graftwork.plugins.toolkit.symbolic import Size
 
 from .properties import PROPERTIES
-from .sums import resize
+from .sums import Runner, resize
 
 
 @hookimpl
@@ -28,14 +28,17 @@ def describe_plugin() -> PluginInfo:
 
 
 @hookimpl
-def list_decompositions() -> Mapping[OpOverload, Callable[..., object]]:
+def list_decompositions(context: LoweringContext) -> Mapping[OpOverload, Callable[..., object]]:
     """Both filters, with the output size given (`default`) or worked out from factors (`vec`)."""
     aten = torch.ops.aten
+    runs_on: Runner = "interpreter"
+    if context.target != "cpu":
+        runs_on = "cuda" if context.device == "cuda" else "cpu"
     return {
-        aten._upsample_bilinear2d_aa.default: _with_scales(BILINEAR),
-        aten._upsample_bilinear2d_aa.vec: _with_scale_factors(BILINEAR),
-        aten._upsample_bicubic2d_aa.default: _with_scales(BICUBIC),
-        aten._upsample_bicubic2d_aa.vec: _with_scale_factors(BICUBIC),
+        aten._upsample_bilinear2d_aa.default: _with_scales(BILINEAR, runs_on),
+        aten._upsample_bilinear2d_aa.vec: _with_scale_factors(BILINEAR, runs_on),
+        aten._upsample_bicubic2d_aa.default: _with_scales(BICUBIC, runs_on),
+        aten._upsample_bicubic2d_aa.vec: _with_scale_factors(BICUBIC, runs_on),
     }
 
 
@@ -45,7 +48,7 @@ def list_properties() -> Sequence[Property]:
     return PROPERTIES
 
 
-def _with_scales(filter: Filter) -> Callable[..., Tensor]:
+def _with_scales(filter: Filter, runs_on: Runner) -> Callable[..., Tensor]:
     def decomposition(
         input: Tensor,
         output_size: Sequence[Size],
@@ -53,12 +56,12 @@ def _with_scales(filter: Filter) -> Callable[..., Tensor]:
         scales_h: float | None = None,
         scales_w: float | None = None,
     ) -> Tensor:
-        return resize(input, output_size, filter, align_corners, (scales_h, scales_w))
+        return resize(input, output_size, filter, align_corners, (scales_h, scales_w), runs_on)
 
     return decomposition
 
 
-def _with_scale_factors(filter: Filter) -> Callable[..., Tensor]:
+def _with_scale_factors(filter: Filter, runs_on: Runner) -> Callable[..., Tensor]:
     def decomposition(
         input: Tensor,
         output_size: Sequence[Size] | None,
@@ -69,7 +72,7 @@ def _with_scale_factors(filter: Filter) -> Callable[..., Tensor]:
         size = output_size or [
             _scaled(n, factor) for n, factor in zip(input.shape[2:], factors, strict=True)
         ]
-        return resize(input, size, filter, align_corners, factors)
+        return resize(input, size, filter, align_corners, factors, runs_on)
 
     return decomposition
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import shutil
+import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -36,8 +38,12 @@ __all__ = ["Outcome", "collecting", "install"]
 
 @dataclasses.dataclass
 class Outcome:
-    """What a lowering left for its report: each library's audit, and what was decided blind."""
+    """What a lowering left for its report: each library's audit, and what was decided blind.
 
+    The compiler's own files go to `workspace`, or to Inductor's cache where there is none.
+    """
+
+    workspace: Path | None = None
     audits: list[LibraryAudit] = dataclasses.field(default_factory=list)
     decisions: list[Decisions] = dataclasses.field(default_factory=list)
 
@@ -62,9 +68,9 @@ _state = _State()
 
 
 @contextmanager
-def collecting() -> Iterator[Outcome]:
+def collecting(workspace: Path | None = None) -> Iterator[Outcome]:
     """Collect the outcome of the lowerings that this thread does inside the block."""
-    before, outcome = _state.outcome, Outcome()
+    before, outcome = _state.outcome, Outcome(workspace)
     _state.outcome = outcome
     try:
         yield outcome
@@ -176,10 +182,18 @@ def _materialize(stock: Any) -> Callable[..., Any]:
         if compiling is not None:
             for path in paths if isinstance(paths, list) else [paths]:
                 if str(path).endswith(".so"):
+                    _strip(path)
                     _audit(compiling, Path(path).read_bytes())
         return stock(cls, paths, compile_specs)
 
     return materialize_weights_blob
+
+
+def _strip(path: str) -> None:
+    """Drop the debug information, three quarters of a small library, where `strip` is there."""
+    tool = shutil.which("strip")
+    if tool is not None:
+        subprocess.run([tool, "--strip-debug", path], check=True, capture_output=True)
 
 
 def _audit(compiling: _Compile, library: bytes) -> None:
@@ -236,8 +250,9 @@ def _compile_options(stock: Any) -> Callable[..., Any]:
         merged |= portable_host_options()
         if not options.ptx:
             merged["aot_inductor.emit_multi_arch_kernel"] = False
-        if options.workspace:
-            merged["aot_inductor.output_path"] = tempfile.mkdtemp(dir=options.workspace)
+        if _state.outcome is not None and _state.outcome.workspace is not None:
+            folder = tempfile.mkdtemp(dir=_state.outcome.workspace)
+            merged["aot_inductor.output_path"] = folder
         return merged | _request(options).compile_options()
 
     return get_aoti_compile_options

@@ -32,7 +32,6 @@ class CudaOptions:
         runtime: the ExecuTorch release the program is to run on, "1.5"; empty for the installed.
         extra_symbols: functions that this runtime exports beyond the stock ones.
         ptx: embed PTX, which newer GPUs can compile when they load the program.
-        workspace: where the compiler writes; empty for its own cache.
     """
 
     plugins: tuple[str, ...] = ()
@@ -40,7 +39,6 @@ class CudaOptions:
     runtime: str = ""
     extra_symbols: tuple[str, ...] = ()
     ptx: bool = False
-    workspace: str = ""
 
     def selection(self) -> Selection:
         """The plugin set, resolved anew from its text."""

@@ -16,7 +16,7 @@ from graftwork.plugins.options import split_plugin_list
 
 from .models import load_model
 from .progress import progress
-from .tables import print_events, print_outputs, print_plugins
+from .tables import print_details, print_events, print_outputs, print_plugins
 
 
 def run_lower(
@@ -64,7 +64,9 @@ def run_lower(
     console = Console()
     print_plugins(console, report)
     print_outputs(console, report)
-    console.print(f"artifact: {report.artifact}", highlight=False, soft_wrap=True)
+    print_details(console, report)
+    for file in report.files:
+        console.print(f"artifact: {file}", highlight=False, soft_wrap=True)
 
 
 def run_explain(

@@ -85,3 +85,20 @@ def print_outputs(console: Console, report: LoweringReport) -> None:
             f"eager has no kernel for {operator} here: a plugin's reference stood in for it",
             highlight=False,
         )
+
+
+def print_details(console: Console, report: LoweringReport) -> None:
+    """For target cuda, what each architecture's libraries hold, and how they were chosen."""
+    for arch, detail in report.details.items():
+        kernels = sum(library["kernels"] for library in detail["libraries"])
+        choices = sum(
+            len(decisions["templates"]) + len(decisions["pads"])
+            for decisions in detail["decisions"]
+        )
+        how = f"; {choices} choice(s) by cost model, listed by --json" if choices else ""
+        console.print(
+            f"{arch}: {len(detail['libraries'])} library(ies), {kernels} kernel(s), clean for "
+            f"ExecuTorch {detail['runtime']}{how}",
+            highlight=False,
+            soft_wrap=True,
+        )

@@ -50,12 +50,12 @@ class Axis:
 
 @dataclass(frozen=True)
 class Windows:
-    """Where every output of an axis looks: element `start + t` of the input has `weights[:, t]`.
+    """Where every output of an axis looks: element `start + t` of the input has `weights[t]`.
 
     Attributes:
         start: (out,) int64, the window's first element.
         end: (out,) int64, one past the window's last element.
-        weights: (out, taps), floating; zero outside the window.
+        weights: (taps, out), floating; zero outside the window.
     """
 
     start: Tensor
@@ -76,11 +76,12 @@ def find_windows(axis: Axis, filter: Filter, dtype: torch.dtype, device: torch.d
     start = _truncate((center - support).to(torch.float64) + 0.5, axis.size)
     end = _truncate((center + support).to(torch.float64) + 0.5, axis.size)
 
-    position = start[:, None] + _count(taps, device)
-    distance = (position.to(dtype) - center[:, None]).to(torch.float64) + 0.5
+    tap = _count(taps, device)[:, None]
+    position = start + tap
+    distance = (position.to(dtype) - center).to(torch.float64) + 0.5
     weights = filter.weigh((distance * (1 / stretch)).to(dtype).abs())
-    weights = torch.where(position < end[:, None], weights, 0.0)
-    total = weights.sum(1, keepdim=True)
+    weights = torch.where(position < end, weights, 0.0)
+    total = weights.sum(0)
     weights = weights / torch.where(total == 0, 1.0, total)
 
     if not known(axis.size != axis.target):
@@ -88,7 +89,7 @@ def find_windows(axis: Axis, filter: Filter, dtype: torch.dtype, device: torch.d
         output = _count(axis.target, device)
         start = torch.where(same, output, start)
         end = torch.where(same, output + 1, end)
-        weights = torch.where(same, 1.0, weights)
+        weights = torch.where(same, (tap == 0).to(dtype), weights)
     return Windows(start, end, weights)
 
 

@@ -10,10 +10,11 @@ from torch._ops import OpOverload
 from graftwork.plugins import Declined
 from graftwork.plugins.toolkit.kernels import is_traced
 from graftwork.plugins.toolkit.symbolic import Size, known
+from graftwork.plugins.torch_private import untraced
 
 from .checks import check_operands, check_scale, rows_contiguous
 from .launch import Problem, run_forward, run_split
-from .tiles import CHUNK, Tiles, forward_tiles, split_tiles, target_archs
+from .tiles import LONG, SPLIT_KEYS, Tiles, forward_tiles, split_tiles, target_archs
 
 SDPA: OpOverload = torch.ops.aten.scaled_dot_product_attention.default
 
@@ -54,11 +55,12 @@ def attend_dense(
     group = q.shape[1] // k.shape[1]
     rows = q.shape[2]
     tiles = None
-    if isinstance(rows, int) and rows > 0 and not known(k.shape[2] <= CHUNK):
+    if isinstance(rows, int) and rows > 0 and not known(k.shape[2] <= SPLIT_KEYS):
         tiles = split_tiles(rows * group, size, itemsize, precision, archs)
     split = tiles is not None
     if tiles is None:
-        tiles = forward_tiles(size, itemsize, precision, archs, group if is_causal else 1)
+        sweep, long = group if is_causal else 1, known(k.shape[2] >= LONG)
+        tiles = forward_tiles(size, itemsize, precision, archs, sweep, long)
     out = dense_attention(
         q,
         k,
@@ -115,11 +117,12 @@ def _heads_outside(
     """Whether eager lays the result out heads outside tokens (contiguous) or tokens outside.
 
     Views behind the operator were exported for eager's layout, which depends on the kernel that
-    eager picks; so ask it. The answer's nodes are dead and are dropped.
+    eager picks; so ask it.
     """
     if not is_traced(query) or query.dim() != 4:
         return True
-    eager = SDPA(query, key, value, mask, 0.0, causal, scale=scale, enable_gqa=grouped)
+    with untraced():
+        eager = SDPA(query, key, value, mask, 0.0, causal, scale=scale, enable_gqa=grouped)
     return known(eager.stride(1) >= eager.stride(2))
 
 

@@ -1,5 +1,4 @@
 # mypy: ignore-errors
-# ruff: noqa: SIM108
 """The Triton kernels of attention: a plan over packed sequences, the forward sweep, split keys.
 
 Notation: i a query row of a sequence, j a key of it, `shift` what lines the two up (row i stands
@@ -276,6 +275,8 @@ def forward_kernel(
     NEGATE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of BLOCK_M query rows of one head of one sequence against all keys it may see."""
+    # A compiler may hand a float over in double precision.
+    scale = tl.cast(scale, tl.float32)
     program = tl.program_id(0)
     if VARLEN:
         tiles = tl.load(plan)
@@ -422,6 +423,7 @@ def split_kernel(
     `part` and `part_lse`; a row that sees no key of the chunk gets -inf and no result. The chunks
     of a sequence do not depend on the rest of the batch.
     """
+    scale = tl.cast(scale, tl.float32)
     chunk = tl.program_id(1)
     kv_heads = heads // group
     sequence = tl.program_id(0) // kv_heads

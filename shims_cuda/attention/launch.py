@@ -12,7 +12,7 @@ from graftwork.plugins.toolkit.kernels import cdiv, launch
 from graftwork.plugins.toolkit.symbolic import Size, known
 
 from . import kernels
-from .tiles import CHUNK, Tiles, block
+from .tiles import Tiles, block, chunk_keys
 
 LOG2_E = 1.4426950408889634
 SLOTS = 32
@@ -162,7 +162,6 @@ def run_split(
     strides_o: Sequence[Size],
     lse: torch.Tensor | None,
     tiles: Tiles,
-    chunk: int = CHUNK,
 ) -> None:
     """As `run_forward` where `tiles.rows` hold all queries of all heads that share a key head.
 
@@ -170,6 +169,7 @@ def run_split(
     each (chunk, token, head).
     """
     mask, cu_q, cu_k, used, table = problem.pointers()
+    chunk = chunk_keys(problem.batches * problem.kv_heads)
     chunks = cdiv(problem.max_k if problem.packed else problem.tokens_k, chunk)
     size_v = problem.value.shape[-1]
     total = problem.rows * problem.heads

@@ -13,7 +13,7 @@ from graftwork.plugins.toolkit.symbolic import known
 
 from .checks import check_operands, check_scale, rows_contiguous
 from .launch import Problem, run_forward, run_split
-from .tiles import CHUNK, Tiles, forward_tiles, split_tiles, target_archs
+from .tiles import LONG, SPLIT_KEYS, Tiles, forward_tiles, split_tiles, target_archs
 
 
 def attend_packed(
@@ -38,12 +38,12 @@ def attend_packed(
     size, itemsize = max(size, call.query.shape[-1]), call.query.element_size()
     max_q, group = call.max_q, heads // kv_heads
     tiles = None
-    if isinstance(max_q, int) and max_q > 0 and not known(call.max_k <= CHUNK):
+    if isinstance(max_q, int) and max_q > 0 and not known(call.max_k <= SPLIT_KEYS):
         tiles = split_tiles(max_q * group, size, itemsize, precision, archs)
     split = tiles is not None
     if tiles is None:
         sweep = heads if call.right == 0 else 1
-        tiles = forward_tiles(size, itemsize, precision, archs, sweep)
+        tiles = forward_tiles(size, itemsize, precision, archs, sweep, known(call.max_k >= LONG))
     out, lse = varlen_attention(
         rows_contiguous(call.query),
         rows_contiguous(call.key),

@@ -12,8 +12,11 @@ from collections.abc import Sequence
 
 import torch
 
-CHUNK = 1024
+from graftwork.plugins.toolkit.symbolic import Size, known
+
 SPLIT_ROWS = 64
+SPLIT_KEYS = 1024  # fewer keys are not worth a second kernel
+LONG = 2048
 
 # Less than 100 KiB of shared memory a block.
 _SMALL = ("sm_86", "sm_87", "sm_89", "sm_120", "sm_121")
@@ -36,17 +39,29 @@ def block(size: int) -> int:
 
 
 def forward_tiles(
-    size: int, itemsize: int, precision: str, archs: Sequence[str], sweep: int = 1
+    size: int,
+    itemsize: int,
+    precision: str,
+    archs: Sequence[str],
+    sweep: int = 1,
+    long: bool = False,
 ) -> Tiles:
-    """Tiles of the forward kernel for the larger of the two head sizes."""
+    """Tiles of the forward kernel for the larger of the two head sizes.
+
+    `long` says that sequences are known to have `LONG` keys or more.
+    """
     width = block(size) * itemsize  # bytes of one row
     if _scalar(itemsize, precision):
         return Tiles(32, 32 if width <= 256 else 16, 4, 1 if is_amd(archs) else 2, sweep)
     if is_amd(archs):  # 64 KiB of shared memory, keys and values in turn
         return Tiles(64 if width <= 512 else 32, max(16, min(64, 16384 // width)), 4, 1, sweep)
     tight = any(arch in _SMALL for arch in archs)
+    if width <= 128:
+        return Tiles(64, 64, 4, 3, sweep)
     if width <= 256:
-        return Tiles(64, 64, 4, 2 if tight else 3, sweep)
+        # Three programs of the narrow tile share a multiprocessor, which hides the start of
+        # each; with many keys the wide tile's fewer loads count for more.
+        return Tiles(128, 64, 8, 3, sweep) if long and not tight else Tiles(64, 32, 4, 3, sweep)
     if width <= 512:
         return Tiles(64, 32, 4, 2, sweep)
     return Tiles(32, 16, 4, 2, sweep)
@@ -63,6 +78,14 @@ def split_tiles(
         return Tiles(16, 32 if width <= 512 else 16, 4, 1 if is_amd(archs) else 2)
     keys = max(16, min(128 if rows <= 16 else 64, (16384 if is_amd(archs) else 32768) // width))
     return Tiles(block(rows), keys, 4, 1 if is_amd(archs) else 2)
+
+
+def chunk_keys(programs: Size) -> int:
+    """Keys of one chunk of the split kernel, for so many (sequence, key head) pairs.
+
+    Few pairs need more chunks to fill a GPU.
+    """
+    return 1024 if known(programs >= 64) else 512
 
 
 def _scalar(itemsize: int, precision: str) -> bool:

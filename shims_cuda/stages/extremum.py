@@ -1,4 +1,3 @@
-# ruff: noqa: SIM108 - in a kernel an if is resolved at compile time, one branch a type
 """Largest or smallest value that lands on each element, through integer atomics.
 
 An order-preserving map turns every value into an integer, and an integer maximum does not depend

@@ -1,4 +1,3 @@
-# ruff: noqa: SIM108 - in a kernel an if is resolved at compile time, one branch a type
 """Sums, products and means over groups, in the order of the index, a row of elements at a time.
 
 One program walks the entries of its rows and writes the rows once, so an output row without
@@ -120,7 +119,7 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 
 
 def _tile(inner: Size) -> tuple[int, int]:
-    columns = min(256, triton.next_power_of_2(inner)) if isinstance(inner, int) else 128
+    columns = min(512, triton.next_power_of_2(inner)) if isinstance(inner, int) else 128
     return max(1, 128 // columns), columns
 
 

@@ -19,7 +19,7 @@ class Function(torch.nn.Module):
 class Rewritten:
     """A program after one plugin: call it; `fired`, `declined` and `ops` say what became of it."""
 
-    def __init__(self, plugin_id, function, inputs, dims=None, decompose=False):
+    def __init__(self, plugin_id, function, inputs, dims=None, decompose=False, target="cpu"):
         dynamic = None if dims is None else (dims,)
         program = torch.export.export(
             Function(function), inputs, dynamic_shapes=dynamic, strict=False
@@ -27,7 +27,7 @@ class Rewritten:
         if decompose:
             program = program.run_decompositions({})
         selection = select_plugin_alone(find_plugin(plugin_id))
-        self.program, log = rewrite_program(program, selection, LoweringContext())
+        self.program, log = rewrite_program(program, selection, LoweringContext(target=target))
         self.fired = log.fired(plugin_id)
         self.declined = [event.detail for event in log.events if not event.rewrote]
         self.ops = [

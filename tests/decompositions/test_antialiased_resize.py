@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch.export import Dim
 
 from graftwork.decompositions.antialiased_resize.properties import by_the_formulas
+from graftwork.decompositions.antialiased_resize.sums import resize as resize_floats
 from graftwork.plugins.toolkit.resample import BICUBIC, BILINEAR, Axis, count_taps, find_windows
 from graftwork.plugins.verification import assert_verified
 
@@ -96,7 +97,7 @@ def test_align_corners_to_a_dynamic_size_that_becomes_one(rewritten):
 
     axis = Axis(9, 1, align_corners=True, factor=None)
     windows = find_windows(axis, BILINEAR, torch.float32, CPU)
-    torch.testing.assert_close(windows.weights[0, :2], torch.tensor([1.0, 0.0]))
+    torch.testing.assert_close(windows.weights[:2, 0], torch.tensor([1.0, 0.0]))
 
 
 @pytest.mark.parametrize("factor", [None, 1.0, 1.02])
@@ -125,6 +126,37 @@ def test_nan_and_infinity_stay_in_their_windows(rewritten):
     assert 0 < (~result.isfinite()).sum() < 20
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(("height", "width"), [(9, 11), (90, 11), (9, 60), (45, 2)])
+@pytest.mark.parametrize("runs_on", ["cpu", "cuda"])
+def test_forms_for_compilers_equal_aten(layout, height, width, runs_on):
+    x = torch.rand(2, 3, 45, 38)
+    x[0, 0, 11, 11], x[1, 2, 30, 5] = math.nan, math.inf
+    x = x.to(memory_format=layout)
+    result = resize_floats(x, (height, width), BILINEAR, False, (None, None), runs_on)
+    expected = resize(x, size=(height, width))
+    torch.testing.assert_close(result, expected, rtol=0, atol=2e-5, equal_nan=True)
+    assert result.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, 1e-45, 1e-300, 1e300])
+def test_absurd_factors_follow_the_formulas(factor):
+    x = torch.rand(1, 1, 7, 5)
+    factors = (factor, None)
+    result = resize_floats(x, (3, 4), BILINEAR, False, factors, "interpreter")
+    exact = by_the_formulas(x, mode="bilinear", align_corners=False, size=(3, 4), scales=factors)
+    torch.testing.assert_close(result, exact, rtol=0, atol=1e-5)
+
+
+def test_compiled_program_equals_aten(rewrite, deep):
+    x = torch.rand(2, 3, 60, 45)
+    x[0, 0, 11, 11] = math.nan
+    program = rewrite(ID, lambda x: resize(x, size=(7, 9)), x, target="aoti")
+    result = torch.compile(program.program.module())(x)
+    expected = resize(x, size=(7, 9))
+    torch.testing.assert_close(result, expected, rtol=0, atol=2e-5, equal_nan=True)
+
+
 def test_work_grows_with_the_window_not_with_the_input():
     assert count_taps(Axis(10_000, 10_000 // 3, False, None), 1) <= 8
     assert count_taps(Axis(10_000, 20_000, False, None), 2) == 5
@@ -147,7 +179,7 @@ def test_every_window_fits_the_taps(filter):
                 axis = Axis(size, target, align_corners, None)
                 windows = find_windows(axis, filter, torch.float32, CPU)
                 longest = int((windows.end - windows.start).max())
-                assert longest <= windows.weights.shape[1]
+                assert longest <= windows.weights.shape[0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

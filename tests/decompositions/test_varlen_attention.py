@@ -115,6 +115,27 @@ def test_window_is_refused_where_the_lengths_are_not_known_to_fit() -> None:
         rewritten(Case(program, inputs, dynamic_shapes=shapes))
 
 
+def test_windows_on_which_versions_agree_lower_for_any_lengths() -> None:
+    q, k = torch.randn(9, 1, 4), torch.randn(3, 1, 4)
+    for window in ((-1, -1), (-1, 0), (1, 0)):
+        out, _ = attend(q, k, k, offsets(9), offsets(3), window=window, max_q=9, max_k=3)
+        call = (q, k, k, offsets(9), offsets(3), 9, 3)
+        expected, *_ = reference(bind(VARLEN_ATTN, call, {"window_size": window}))
+        torch.testing.assert_close(out, expected.flatten(1))
+
+
+def test_number_of_sequences_is_not_fixed_at_the_example() -> None:
+    def program(q: torch.Tensor, cu: torch.Tensor) -> torch.Tensor:
+        return varlen_attn(q, q, q, cu, cu, 4, 4)
+
+    count = torch.export.Dim("count", max=64)
+    q = torch.randn(9, 1, 4)
+    module, _ = rewritten(Case(program, (q, offsets(4)), dynamic_shapes=((None, {0: count}),)))
+    for cu in (offsets(4), offsets(2, 3, 7)):
+        expected, *_ = reference(bind(VARLEN_ATTN, (q, q, q, cu, cu, 4, 4), {}))
+        torch.testing.assert_close(module(q, cu), expected)
+
+
 def test_it_is_rewritten_inside_a_branch() -> None:
     def program(q: torch.Tensor, cu: torch.Tensor) -> torch.Tensor:
         def packed(q: torch.Tensor, cu: torch.Tensor) -> torch.Tensor:

@@ -107,6 +107,20 @@ def test_nonzero_reads_the_count_once():
         assert torch.equal(program.module()(inputs), torch.nonzero(inputs))
 
 
+def test_a_second_pick_by_one_mask_is_left_with_a_reason():
+    """Export gives both picks one size symbol, which only the first may bring into being."""
+
+    class PickTwice(torch.nn.Module):
+        def forward(self, x, y):
+            mask = x > 0
+            return x[mask] + y[mask]
+
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    program, log = rewritten(PickTwice(), (x, y))
+    assert (log.fired("index-put"), log.declined("index-put")) == (1, 1)
+    assert torch.equal(program.module()(x, y), x[x > 0] + y[x > 0])
+
+
 def test_a_mask_mixed_with_integers_is_left_with_a_reason():
     class Mixed(torch.nn.Module):
         def forward(self, x, mask, i, v):

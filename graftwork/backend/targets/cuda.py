@@ -103,7 +103,6 @@ def _build_one(request: BuildRequest, arch: str, suffix: str) -> list[Path]:
         runtime=str(settings.get("runtime") or ""),
         extra_symbols=tuple(settings.get("extra_symbols") or ()),
         ptx=bool(settings.get("ptx")),
-        workspace=str(workspace),
     )
     passed = [
         CompileSpec(key, value if isinstance(value, bytes) else str(value).encode())
@@ -125,7 +124,7 @@ def _build_one(request: BuildRequest, arch: str, suffix: str) -> list[Path]:
         ]
         for method in request.programs
     }
-    with collecting() as outcome:
+    with collecting(workspace) as outcome:
         edge = executorch_api.lower_with(request.programs, partitioners)
     left = _operators_left(edge, request.programs)
     if left:

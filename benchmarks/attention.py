@@ -1,0 +1,281 @@
+"""Attention on one GPU: our kernels, torch's packed flash attention, padded SDPA.
+
+    python benchmarks/attention.py [--search] [--json FILE]
+
+All in one process, bfloat16, medians of CUDA graph replays, random inputs. TFLOP/s count the
+products that the mask leaves (half of them under a causal mask). Decoding counts the bytes of keys
+and values against a copy in the same run. `--search` also times other tile sizes. The errors are
+against attention in float64, sequence by sequence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention.varlen import varlen_attn
+
+from graftwork.plugins.toolkit.packed import VARLEN_ATTN, bind, reference
+from graftwork.shims_cuda.attention.dense import dense_attention
+from graftwork.shims_cuda.attention.packed import varlen_attention
+from graftwork.shims_cuda.attention.tiles import LONG, Tiles, forward_tiles, split_tiles
+
+HEADS = 16
+BATCHES = {
+    "16 x 1024, heads of 64": ([1024] * 16, 64),
+    "64 x 512, heads of 128": ([512] * 64, 128),
+    "4 x 4096, heads of 128": ([4096] * 4, 128),
+}
+OTHERS = {
+    64: [(64, 64, 4, 2), (128, 64, 8, 3)],
+    128: [(64, 32, 4, 3), (64, 64, 4, 3), (128, 64, 8, 3)],
+}
+# Sequences, query heads, key heads, keys, page size (0: packed keys).
+DECODING = [
+    (32, 32, 8, 8192, 64),
+    (32, 32, 8, 8192, 16),
+    (64, 8, 8, 8192, 0),
+    (4, 32, 8, 8192, 64),
+]
+
+
+def packed(lengths: Sequence[int], size: int) -> tuple[torch.Tensor, ...]:
+    offsets = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device="cuda")
+    shape = (sum(lengths), HEADS, size)
+    tensors = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
+    return *tensors, offsets
+
+
+def ours(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu: torch.Tensor, causal: bool, tiles: Tiles
+) -> torch.Tensor:
+    numbers = [tiles.rows, tiles.keys, tiles.warps, tiles.stages, tiles.sweep]
+    window = [-1, 0 if causal else -1]
+    scale = q.shape[-1] ** -0.5
+    out, _ = varlen_attention(
+        *(q, k, v, cu, cu, None, None, q.shape[0], window, scale, True, "ieee", False, numbers)
+    )
+    return out
+
+
+def default(size: int, causal: bool, keys: int) -> Tiles:
+    return forward_tiles(size, 2, "ieee", ("sm_90",), HEADS if causal else 1, keys >= LONG)
+
+
+def candidates(size: int, causal: bool, keys: int, search: bool) -> list[Tiles]:
+    sweep = HEADS if causal else 1
+    others = [Tiles(*numbers, sweep) for numbers in OTHERS[size]] if search else []
+    return list(dict.fromkeys([default(size, causal, keys), *others]))
+
+
+def decode(case: tuple[int, int, int, int, int]) -> tuple[Callable[[], Any], int]:
+    sequences, heads, kv_heads, keys, page = case
+    query = torch.randn(sequences, heads, 128, device="cuda", dtype=torch.bfloat16)
+    offsets = torch.arange(sequences + 1, device="cuda", dtype=torch.int32)
+    shape = (sequences * keys // page, page, kv_heads) if page else (sequences * keys, kv_heads)
+    key, value = (torch.randn(*shape, 128, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    used = table = None
+    if page:
+        used = torch.full((sequences,), keys, device="cuda", dtype=torch.int32)
+        table = torch.randperm(shape[0], device="cuda").view(sequences, -1).int()
+    tiles = split_tiles(heads // kv_heads, 128, 2, "ieee", ("sm_90",))
+    assert tiles is not None
+    numbers = [tiles.rows, tiles.keys, tiles.warps, tiles.stages, tiles.sweep]
+    rest = (keys, [-1, -1], 128**-0.5, True, "ieee", True, numbers)
+    return (
+        lambda: varlen_attention(query, key, value, offsets, offsets * keys, used, table, *rest),
+        2 * key.numel() * key.element_size(),
+    )
+
+
+def compile_one(job: tuple[Any, ...]) -> None:
+    """Compile into Triton's cache, in a process of its own; shapes differ only in counts."""
+    kind, *what = job
+    if kind == "packed":
+        size, causal, tiles = what
+        ours(*packed([256, 256], size), causal, tiles)
+    elif kind == "ones":
+        ones(range(16, 17))
+    else:
+        sequences, heads, kv_heads, _, page = what[0]
+        decode((min(sequences, 2), heads, kv_heads, 2048, page))[0]()
+    torch.cuda.synchronize()
+
+
+def seconds(call: Callable[[], Any], repeats: int = 12) -> float:
+    """Median of graph replays."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        call()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            call()
+        times = []
+        for run in range(repeats + 2):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            if run >= 2:
+                times.append(start.elapsed_time(end) / 1e3)
+    return statistics.median(times)
+
+
+def forward(search: bool) -> list[dict[str, Any]]:
+    rows = []
+    for name, (lengths, size) in BATCHES.items():
+        q, k, v, cu = packed(lengths, size)
+        longest, count = max(lengths), len(lengths)
+        dense = [t.view(count, longest, HEADS, size).transpose(1, 2) for t in (q, k, v)]
+        for causal in (False, True):
+            flops = sum(4 * n * n * HEADS * size for n in lengths) / (2 if causal else 1)
+            window = (-1, 0 if causal else -1)
+            row: dict[str, Any] = {"batch": name, "causal": causal}
+            call = lambda: varlen_attn(q, k, v, cu, cu, longest, longest, window_size=window)  # noqa: B023, E731
+            row["varlen_attn"] = flops / seconds(call) / 1e12
+            call = lambda: F.scaled_dot_product_attention(*dense, is_causal=causal)  # noqa: B023, E731
+            row["sdpa"] = flops / seconds(call) / 1e12
+            timed = {
+                str((t.rows, t.keys, t.warps, t.stages)): flops
+                / seconds(lambda t=t: ours(q, k, v, cu, causal, t))  # noqa: B023
+                / 1e12
+                for t in candidates(size, causal, longest, search)
+            }
+            row["ours"] = next(iter(timed.values()))
+            row["tiles"] = timed
+            rows.append(row)
+    return rows
+
+
+def ragged() -> list[dict[str, Any]]:
+    """Lengths from a long tail against the uniform batch of as many tokens, per useful FLOP."""
+    rows = []
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.empty(64).log_normal_(0, 1, generator=generator)
+    lengths = (drawn / drawn.sum() * 32768).long().clamp_min(1).tolist()
+    lengths[0] += 32768 - sum(lengths)
+    for causal in (False, True):
+        speeds = []
+        for batch in ([512] * 64, lengths):
+            q, k, v, cu = packed(batch, 128)
+            flops = sum(4 * n * n * HEADS * 128 for n in batch) / (2 if causal else 1)
+            took = seconds(lambda: ours(q, k, v, cu, causal, default(128, causal, max(batch))))  # noqa: B023
+            speeds.append(flops / took / 1e12)
+        rows.append({"causal": causal, "uniform": speeds[0], "ragged": speeds[1]})
+    return rows
+
+
+def errors() -> list[dict[str, Any]]:
+    rows = []
+    for size, causal in ((64, False), (128, True)):
+        q, k, v, cu = packed([2048, 1000, 1048], size)
+        window = (-1, 0 if causal else -1)
+        exact, *_ = reference(
+            bind(
+                VARLEN_ATTN,
+                (q.double(), k.double(), v.double(), cu, cu, 2048, 2048),
+                {"window_size": list(window)},
+            )
+        )
+        flash = varlen_attn(q, k, v, cu, cu, 2048, 2048, window_size=window)
+        mine = ours(q, k, v, cu, causal, default(size, causal, 2048))
+        found = {n: (o - exact).norm().item() for n, o in (("ours", mine), ("varlen_attn", flash))}
+        rows.append({"size": size, "causal": causal, **found})
+    return rows
+
+
+def ones(counts: Sequence[int]) -> list[int]:
+    """Key counts at which queries 0 and values 1 do not give exactly 1."""
+    wrong = []
+    tiles = forward_tiles(16, 2, "ieee", ("sm_90",))
+    numbers = [tiles.rows, tiles.keys, tiles.warps, tiles.stages, tiles.sweep]
+    query = torch.zeros(1, 1, 4, 16, device="cuda", dtype=torch.bfloat16)
+    for keys in counts:
+        key = torch.randn(1, 1, keys, 16, device="cuda", dtype=torch.bfloat16)
+        value = torch.ones_like(key)
+        out = dense_attention(query, key, value, None, False, 1.0, "ieee", False, True, numbers)
+        if not bool((out == 1).all()):
+            wrong.append(keys)
+    return wrong
+
+
+def measure(search: bool) -> dict[str, Any]:
+    jobs: list[tuple[Any, ...]] = [
+        ("packed", size, causal, tiles)
+        for size in (128, 64)
+        for causal in (False, True)
+        for tiles in {
+            *candidates(size, causal, 0, search),
+            *candidates(size, causal, LONG, search),
+        }
+    ]
+    jobs += [("decode", case) for case in DECODING[:3]] + [("ones",)]
+    with multiprocessing.get_context("spawn").Pool(min(16, len(jobs))) as pool:
+        pool.map(compile_one, jobs, chunksize=1)
+    result: dict[str, Any] = {"device": torch.cuda.get_device_name(), "forward": forward(search)}
+    source = torch.randint(100, (1 << 28,), device="cuda", dtype=torch.int32)
+    target = torch.empty_like(source)
+    # As an operation on elements: what a graph records for `copy_` is slower than a kernel.
+    copy = seconds(lambda: torch.add(source, 1, out=target))
+    result["copy"] = 2 * source.numel() * source.element_size() / copy / 1e12
+    result["decode"] = []
+    for case in DECODING:
+        call, moved = decode(case)
+        result["decode"].append({"case": case, "terabytes": moved / seconds(call) / 1e12})
+    result["ragged"] = ragged()
+    result["errors"] = errors()
+    result["ones_wrong"] = ones(range(1, 301))
+    return result
+
+
+def show(result: dict[str, Any]) -> None:
+    print("TFLOP/s                          ours  varlen_attn   sdpa   ours/varlen  ours/sdpa")
+    for row in result["forward"]:
+        name = row["batch"] + (" causal" if row["causal"] else "")
+        mine, flash, sdpa = row["ours"], row["varlen_attn"], row["sdpa"]
+        print(
+            f"{name:30} {mine:6.0f} {flash:12.0f} {sdpa:6.0f}"
+            f" {mine / flash:13.2f} {mine / sdpa:10.2f}"
+        )
+        if len(row["tiles"]) > 1:
+            print("    " + ", ".join(f"{t} {speed:.0f}" for t, speed in row["tiles"].items()))
+    for row in result["ragged"]:
+        kind = "causal" if row["causal"] else "full"
+        print(f"ragged, {kind}: {row['ragged']:.0f} TFLOP/s, uniform {row['uniform']:.0f}")
+    for row in result["decode"]:
+        share = row["terabytes"] / result["copy"]
+        print(
+            "decode, {} sequences, {}/{} heads, {} keys, pages of {}: ".format(*row["case"])
+            + f"{row['terabytes']:.2f} TB/s, {share:.0%} of a copy"
+        )
+    for row in result["errors"]:
+        print(
+            f"error, heads of {row['size']}, causal {row['causal']}: "
+            f"{row['ours'] / row['varlen_attn']:.2f} times that of varlen_attn"
+        )
+    print(f"queries 0, values 1, 1 to 300 keys: {len(result['ones_wrong'])} not exactly 1")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--search", action="store_true", help="also time other tile sizes")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    result = measure(arguments.search)
+    show(result)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -61,6 +61,29 @@ def test_one_program_sorts_rows_of_any_count(dtype: torch.dtype, rows_: int, n: 
     assert_sorted_as_eager(rows.sort_rows(x, True), x, True)
 
 
+@pytest.mark.parametrize("dtype", (torch.float32, torch.int32), ids=str)
+def test_words_compared_as_float64_sort_as_pairs_do(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "compares_float64_fast", lambda device: True)
+    x = make(dtype, (2, 300), "distinct", 7)
+    x[:, :50] = torch.tensor([0, -(2**31), 2**31 - 1, -1, 1]).repeat(10).to(dtype)
+    assert_sorted_as_eager(rows.sort_rows(x, True), x, True)
+    long = make(dtype, (1, 9000), "few", 8)
+    assert_sorted_as_eager(rows.topk_rows(long, 9, False), long, False)
+
+
+def test_float64_is_taken_for_fast_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    fast = {(8, 0): True, (8, 6): False, (8, 9): False, (9, 0): True, (12, 0): False}
+    for capability, expected in fast.items():
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, c=capability: c)
+        assert rows.compares_float64_fast(torch.device("cuda")) == expected
+    assert not rows.compares_float64_fast(torch.device("cpu"))
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    assert not rows.compares_float64_fast(torch.device("cuda"))
+
+
 @pytest.mark.parametrize("largest", (True, False))
 def test_topk_of_a_long_row_takes_equal_values_in_order(largest: bool) -> None:
     x = make(torch.float32, (2, 9000), "few", 3)

@@ -91,7 +91,7 @@ def test_the_program_runs_on_stock_runtimes_and_the_specs_travel(lowered):
         options = json.loads(delegate.compile_specs["graftwork"])
         assert "keep-written-buffers" in options["plugins"]
         assert str(folder) not in str(delegate.compile_specs)  # no path of this machine
-        assert b".debug_info" not in delegate.library
+        assert len(delegate.library) < 1_000_000  # debug information is a megabyte more
         assert delegate.compile_specs["target_device"] == b"cuda:0"
     record = inspect_artifact(folder / "net_sm_90.pte")
     assert record["delegates"] == ["CudaBackend"]

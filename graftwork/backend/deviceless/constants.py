@@ -12,7 +12,6 @@ import dataclasses
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from graftwork.backend.branches import inline_branch_constants
 from graftwork.backend.deviceless.marks import CUDA, Marks
@@ -193,7 +192,7 @@ def _cpp_wrapper(patches: Patches, marks: Marks) -> None:
     )
 
 
-class _OnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+class _OnCpu(torch_private.TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Makes on the CPU the real tensors that Inductor would make on the GPU for itself."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -11,8 +11,10 @@ import pytest
 from graftwork import lower
 from graftwork.plugins.errors import NotLowerableError
 
-pytest.importorskip("transformers", reason="the optional extra 'models' is not installed")
-pytest.importorskip("timm", reason="the optional extra 'models' is not installed")
+MISSING = [name for name in ("transformers", "timm") if importlib.util.find_spec(name) is None]
+pytestmark = pytest.mark.skipif(
+    bool(MISSING), reason=f"the optional extra 'models' is not installed: no {MISSING}"
+)
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "models.py"
 

@@ -1,5 +1,7 @@
 """Passes and expansions edit a copy, stamp what they make, are counted, and are blamed by name."""
 
+import gc
+
 import pytest
 import torch
 from torch.export import Dim
@@ -290,3 +292,14 @@ def test_an_argument_called_like_a_builtin_keeps_its_name(make_plugin, rewrite):
     rewritten, _ = rewrite(export(OfInput(), torch.ones(2)), plugin)
     assert rewritten.graph_signature.user_inputs == ("input",)
     assert torch.equal(rewritten.module()(torch.ones(2)), -torch.ones(2))
+
+
+def test_garbage_collector_is_as_it_was_after_a_rewrite_and_after_a_failure(make_plugin, rewrite):
+    def fail(x):
+        assert not gc.isenabled()
+        raise ValueError
+
+    program = export(Negated(), torch.randn(3))
+    with pytest.raises(PluginFailedError):
+        rewrite(program, decomposition(make_plugin, aten.neg.default, fail))
+    assert gc.isenabled()

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from graftwork.backend.manifest import make_manifest
 from graftwork.backend.request import BuildRequest, Target
+from graftwork.backend.signature import record_signature
 from graftwork.backend.staging import publish, staging_directory
 from graftwork.backend.targets import find_target
 from graftwork.plugins import (
@@ -124,6 +125,12 @@ def lower(
         examples: dict[str, _Example] = {}
         for method, part in methods.items():
             examples[method] = _export(part, context, selection, dynamic_shapes, verify)
+        # Target cuda moves the program there; the others run it where its tensors are.
+        elsewhere = "cuda" if target == "cuda" else ""
+        signatures = {
+            method: record_signature(example.program, elsewhere)
+            for method, example in examples.items()
+        }
     with stages("rewrite"):
         programs, logs = {}, {}
         for method, example in examples.items():
@@ -142,7 +149,7 @@ def lower(
             directory=stage,
             context=context,
             selection=selection,
-            manifest=make_manifest(selection, context, logs),
+            manifest=make_manifest(selection, context, logs, signatures),
             settings=given,
         )
         with stages("lower"), TORCH_TURN:

@@ -58,6 +58,7 @@ __all__ = [
     "no_dispatch",
     "rename_symbols",
     "run_on_fakes",
+    "size_in_symbols",
     "statically_known_true",
     "suggest_memory_format",
     "symbol_range",
@@ -399,6 +400,24 @@ def upper_bound(size: Any) -> int | None:
         return int(size)
     upper = size.node.shape_env.bound_sympy(size.node.expr).upper
     return int(upper) if upper.is_Integer else None
+
+
+def size_in_symbols(size: torch.SymInt) -> tuple[str, int, int, int, int | None]:
+    """A symbolic size as (symbol, times, plus, low, high), with `times * symbol + plus`.
+
+    The symbol's name is empty where the size is another expression; `high` is None without a
+    bound. Stands for `SymInt.node` and `ShapeEnv.bound_sympy`.
+    """
+    expression = size.node.expr
+    bounds = size.node.shape_env.bound_sympy(expression)
+    low = int(bounds.lower) if bounds.lower.is_Integer else 0
+    high = int(bounds.upper) if bounds.upper.is_Integer else None
+    symbols = list(expression.free_symbols)
+    if len(symbols) == 1 and expression.is_polynomial(symbols[0]):
+        parts = expression.as_poly(symbols[0]).all_coeffs()
+        if len(parts) == 2 and all(part.is_Integer for part in parts) and parts[0] > 0:
+            return str(symbols[0]), int(parts[0]), int(parts[1]), low, high
+    return "", 1, 0, low, high
 
 
 @contextmanager

@@ -115,21 +115,6 @@ def run_method(path: Path, method: str, inputs: tuple[Any, ...]) -> list[Any]:
     return list(loaded.execute(inputs))
 
 
-def read_pte(path: Path) -> Any:
-    """The deserialized .pte: its `program` and its `named_data`.
-
-    Raises:
-        InputError: the file is no readable .pte.
-    """
-    _exir()
-    from executorch.exir._serialize._program import deserialize_pte_binary
-
-    try:
-        return deserialize_pte_binary(path.read_bytes())
-    except Exception as error:
-        raise InputError(f"{path} is not a readable ExecuTorch program: {error}") from error
-
-
 def _runtime() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -125,12 +125,6 @@ def lower(
         examples: dict[str, _Example] = {}
         for method, part in methods.items():
             examples[method] = _export(part, context, selection, dynamic_shapes, verify)
-        # Target cuda moves the program there; the others run it where its tensors are.
-        elsewhere = "cuda" if target == "cuda" else ""
-        signatures = {
-            method: record_signature(example.program, elsewhere)
-            for method, example in examples.items()
-        }
     with stages("rewrite"):
         programs, logs = {}, {}
         for method, example in examples.items():
@@ -142,6 +136,9 @@ def lower(
                 report.before[method] = _readable(examples[method].program)
                 report.after[method] = _readable(program)
         report.plugins = report_plugins(selection, logs, dry_runs)
+    # Target cuda moves the program there; the others run it where its tensors are.
+    elsewhere = "cuda" if target == "cuda" else ""
+    signatures = {name: record_signature(part, elsewhere) for name, part in programs.items()}
     with staging_directory(Path(directory)) as stage:
         request = BuildRequest(
             programs=programs,

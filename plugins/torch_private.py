@@ -402,14 +402,17 @@ def upper_bound(size: Any) -> int | None:
     return int(upper) if upper.is_Integer else None
 
 
-def size_in_symbols(size: torch.SymInt) -> tuple[str, int, int, int, int | None]:
+def size_in_symbols(
+    size: torch.SymInt, ranges: Mapping[Any, Any]
+) -> tuple[str, int, int, int, int | None]:
     """A symbolic size as (symbol, times, plus, low, high), with `times * symbol + plus`.
 
     The symbol's name is empty where the size is another expression; `high` is None without a
-    bound. Stands for `SymInt.node` and `ShapeEnv.bound_sympy`.
+    bound. `ranges` are an exported program's range constraints. Stands for `SymInt.node` and
+    `ShapeEnv.bound_sympy`.
     """
     expression = size.node.expr
-    bounds = size.node.shape_env.bound_sympy(expression)
+    bounds = ranges.get(expression) or size.node.shape_env.bound_sympy(expression)
     low = int(bounds.lower) if bounds.lower.is_Integer else 0
     high = int(bounds.upper) if bounds.upper.is_Integer else None
     symbols = list(expression.free_symbols)

@@ -135,7 +135,7 @@ def record_signature(program: ExportedProgram, device: str = "") -> Signature:
     """Read a program's signature.
 
     Args:
-        program: an exported program.
+        program: an exported program, functional: only that names what is written in place.
         device: where the artifact will run, if that is not where the program's tensors are.
     """
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
@@ -148,7 +148,8 @@ def record_signature(program: ExportedProgram, device: str = "") -> Signature:
         name, value = spec.arg.name, values.get(spec.arg.name)
         example = examples[len(inputs)] if len(inputs) < len(examples) else None
         if isinstance(value, torch.Tensor):
-            inputs.append(_describe(name, value, example, device, name in written))
+            shape = tuple(_size(size, program.range_constraints) for size in value.shape)
+            inputs.append(_describe(name, value, shape, example, device, name in written))
         else:
             inputs.append(Constant(name, _plain(getattr(spec.arg, "value", example))))
     outputs = [
@@ -167,7 +168,14 @@ def record_signature(program: ExportedProgram, device: str = "") -> Signature:
     )
 
 
-def _describe(name: str, value: torch.Tensor, example: Any, device: str, written: bool) -> Input:
+def _describe(
+    name: str,
+    value: torch.Tensor,
+    shape: tuple[int | Size, ...],
+    example: Any,
+    device: str,
+    written: bool,
+) -> Input:
     known = example if isinstance(example, torch.Tensor) else None
     symbolic = any(isinstance(n, torch.SymInt) for n in (*value.shape, *value.stride()))
     measured = known if symbolic else value
@@ -179,7 +187,7 @@ def _describe(name: str, value: torch.Tensor, example: Any, device: str, written
     return Input(
         name,
         str(value.dtype).removeprefix("torch."),
-        tuple(_size(size) for size in value.shape),
+        shape,
         device or value.device.type,
         order,
         strides,
@@ -189,10 +197,10 @@ def _describe(name: str, value: torch.Tensor, example: Any, device: str, written
     )
 
 
-def _size(size: Any) -> int | Size:
+def _size(size: Any, ranges: Mapping[Any, Any]) -> int | Size:
     if not isinstance(size, torch.SymInt):
         return int(size)
-    return Size(*size_in_symbols(size))
+    return Size(*size_in_symbols(size, ranges))
 
 
 def _dense_order(tensor: torch.Tensor) -> tuple[int, ...] | None:

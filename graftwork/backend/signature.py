@@ -87,16 +87,17 @@ class Signature:
     """One method's inputs and outputs, flat, with the trees they come from and go to.
 
     Attributes:
-        inputs: the leaves of `in_spec`, which is over (args, kwargs).
-        outputs: the leaves of `out_spec`; None stands for a tensor.
+        inputs: the leaves of `in_spec`, which is over (args, kwargs); None in place of all of
+            them where an artifact does not say.
+        outputs: the leaves of `out_spec`, None for a tensor; None in place of all of them too.
         in_spec, out_spec: as pytree's `treespec_dumps` writes them, empty where a user's own
             container cannot be written down; the leaves are then taken and given as they are.
         buffers: the buffers that the method writes.
         host_constants: constants that stay in host memory although the method runs on a GPU.
     """
 
-    inputs: tuple[Input | Constant, ...]
-    outputs: tuple[Constant | None, ...]
+    inputs: tuple[Input | Constant, ...] | None
+    outputs: tuple[Constant | None, ...] | None
     in_spec: str
     out_spec: str
     buffers: tuple[str, ...] = ()

@@ -503,15 +503,21 @@ def run_on_fakes(
     return value, compute_unbacked_bindings(mode.shape_env, value) or {}
 
 
+_address = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
+
+
 def tensor_handles(tensors: Sequence[torch.Tensor]) -> list[int]:
     """Addresses of new tensor objects that alias `tensors`, as AOTInductor's C interface takes.
 
     Whoever is given one must free it. Stands for `torch._C._aoti`.
     """
     capsules = torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors(list(tensors))
-    address = ctypes.pythonapi.PyCapsule_GetPointer
-    address.restype, address.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    return [address(capsule, None) for capsule in capsules]
+    return [_address(capsule, None) for capsule in capsules]
 
 
 def free_tensor_handles(handles: Sequence[int | None]) -> list[torch.Tensor]:
@@ -519,10 +525,7 @@ def free_tensor_handles(handles: Sequence[int | None]) -> list[torch.Tensor]:
 
     Stands for `torch._C._aoti`.
     """
-    capsule = ctypes.pythonapi.PyCapsule_New
-    capsule.restype = ctypes.py_object
-    capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    capsules = [capsule(handle, None, None) for handle in handles]
+    capsules = [_capsule(handle, None, None) for handle in handles]
     return list(torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs(capsules))
 
 

@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
-from graftwork.plugins.torch_private import size_in_symbols
+from graftwork.plugins.torch_private import FakeTensor, size_in_symbols
 
 __all__ = ["Constant", "Input", "Signature", "Size", "record_signature"]
 
@@ -102,6 +102,12 @@ class Signature:
     out_spec: str
     buffers: tuple[str, ...] = ()
     host_constants: tuple[str, ...] = ()
+
+    def own_outputs(self, found: Sequence[Any]) -> list[Any]:
+        """The method's outputs, without the inputs it writes, which ExecuTorch gives before."""
+        if self.outputs is None:
+            return list(found)
+        return list(found[max(0, len(found) - len(self.outputs)) :])
 
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready record."""
@@ -230,7 +236,7 @@ def _is_one_to_one(tensor: torch.Tensor) -> bool:
 
 
 def _extent(example: torch.Tensor | None) -> tuple[float, float] | None:
-    if example is None or example.numel() == 0 or example.is_complex():
+    if example is None or isinstance(example, FakeTensor) or example.is_complex():
         return None
     values = example.detach().to("cpu")
     values = values.double() if values.is_floating_point() else values.long()

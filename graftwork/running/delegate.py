@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -122,29 +123,32 @@ def _in_plan_order(label: str, plan: Plan, library: CompiledLibrary) -> Run:
     (call,) = plan.delegate_calls
     _, places = call
     source: dict[int, int] = {}
+    written: dict[int, int] = {}
     for operator, arguments in plan.kernel_calls:
-        if operator not in ("et_copy::_h2d_copy.out", "et_copy::_d2h_copy.out"):
+        if operator in ("et_copy::_h2d_copy.out", "et_copy::_d2h_copy.out"):
+            source[arguments[-1]] = arguments[0]
+        elif operator == "aten::copy_" and arguments[0] in plan.inputs:
+            written[arguments[0]] = arguments[1]  # how a program writes its own input
+        else:
             raise InputError(f"{label}: it runs {operator} outside its delegate")
-        source[arguments[-1]] = arguments[0]
     taken = [source.get(place, place) for place in places[: library.inputs]]
     made = {place: index for index, place in enumerate(places[library.inputs :])}
-    given = {place: index for index, place in enumerate(plan.inputs)}
-    try:
-        order = [given[place] for place in taken]
-    except KeyError:
-        raise InputError(f"{label}: its delegate takes what is no input of the program") from None
-    outputs = [source.get(place, place) for place in plan.outputs]
+    if not set(taken) <= set(plan.inputs):
+        raise InputError(f"{label}: its delegate takes what is no input of the program")
     tensors = [place for place in plan.inputs if plan.values[place].kind == "tensor"]
 
     def run(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         by_place = dict(zip(tensors, inputs, strict=True))
-        found = library.run([by_place[plan.inputs[index]] for index in order])
-        results = []
-        for place in outputs:
+        found = library.run([by_place[place] for place in taken])
+
+        def value(place: int) -> Any:
+            place = source.get(place, place)
             if place in made:
-                results.append(found[made[place]])
-            else:
-                results.append(by_place.get(place, plan.values[place].scalar))
-        return results
+                return found[made[place]]
+            return by_place.get(place, plan.values[place].scalar)
+
+        for place, origin in written.items():
+            by_place[place].copy_(value(origin))
+        return [value(place) for place in plan.outputs]
 
     return run

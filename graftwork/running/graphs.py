@@ -8,6 +8,7 @@ also where the capture fails and the call is run again without a graph.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -89,8 +90,10 @@ class GraphedRun:
         try:
             return self._capture(self._run, inputs)
         except Exception as error:
-            first = next(iter(str(error).strip().splitlines()), "")
-            self._switch_off(f"it cannot be captured: {first or type(error).__name__}")
+            first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            # Compiled programs add where their source lay on the machine that compiled them.
+            reason = re.sub(r" at /\S+, line \d+$", "", first)
+            self._switch_off(f"it cannot be captured: {reason}")
             return None
 
     def _switch_off(self, reason: str) -> None:

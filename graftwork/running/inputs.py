@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.utils import _pytree as pytree
@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from graftwork.backend.signature import Constant, Input, Signature, Size
 from graftwork.plugins.errors import InputError
 
-__all__ = ["arrange", "check_inputs", "flatten_inputs", "load_spec"]
+__all__ = ["InputReader", "arrange", "is_tuple_of_leaves", "load_spec"]
 
 
 def load_spec(text: str) -> Any:
@@ -27,61 +27,87 @@ def load_spec(text: str) -> Any:
         return None
 
 
-def flatten_inputs(
-    method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], text: str, spec: Any
-) -> list[Any]:
-    """The leaves of a call's inputs in the program's order.
-
-    `spec` is the program's tree over (args, kwargs) and `text` what wrote it down; without one,
-    the leaves are taken as they come.
-
-    Raises:
-        InputError: another number of inputs, another name, another nesting.
-    """
-    if spec is None:
-        return list(pytree.tree_leaves((args, dict(kwargs))))
-    positional, names = _call_shape(text)
-    if len(args) != positional:
-        raise InputError(
-            f"method {method} takes {_count(positional, 'positional input')}, not {len(args)}"
-        )
-    if set(kwargs) != set(names):
-        wanted = ", ".join(names) or "none"
-        given = ", ".join(sorted(kwargs)) or "none"
-        raise InputError(f"method {method} takes the keyword inputs {wanted}; got {given}")
-    leaves, found = pytree.tree_flatten((args, {name: kwargs[name] for name in names}))
-    if found != spec:
-        raise InputError(
-            f"method {method} takes inputs nested as {_outline(spec)}; got {_outline(found)}"
-        )
-    return list(leaves)
+def is_tuple_of_leaves(text: str) -> bool:
+    """Whether the tree that `text` writes down is one flat tuple, as most programs' are."""
+    return bool(text) and _is_tuple_of_leaves(json.loads(text)[1])
 
 
-def check_inputs(method: str, signature: Signature, leaves: Sequence[Any]) -> list[torch.Tensor]:
-    """The tensors among checked leaves, in order and in the layout the program was compiled for.
+class InputReader:
+    """Turns one call's inputs into the tensors that a method's program takes."""
 
-    Raises:
-        InputError: another count, dtype, shape, device or constant.
-    """
-    if signature.inputs is None:
-        return [leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    if len(leaves) != len(signature.inputs):
-        names = ", ".join(item.name for item in signature.inputs)
-        raise InputError(
-            f"method {method} takes {_count(len(signature.inputs), 'input')} ({names}), "
-            f"not {len(leaves)}"
-        )
-    tensors = []
-    symbols: dict[str, tuple[int, str]] = {}
-    for item, leaf in zip(signature.inputs, leaves, strict=True):
-        where = f"method {method}, input {item.name}"
-        if isinstance(item, Constant):
-            _check_constant(where, item, leaf)
-            continue
-        _check_kind(where, item, leaf)
-        _check_shape(where, item, leaf.shape, symbols)
-        tensors.append(arrange(leaf.detach(), item))
-    return tensors
+    def __init__(self, method: str, signature: Signature, gpu: int | None = None) -> None:
+        self._method = method
+        self._devices = {"cpu": torch.device("cpu"), "cuda": torch.device("cuda", gpu or 0)}
+        self._inputs = signature.inputs
+        self._spec = load_spec(signature.in_spec)
+        self._names: list[str] = []
+        self._positional = 0
+        if self._spec is not None:
+            args, kwargs = json.loads(signature.in_spec)[1]["children_spec"]
+            self._positional = len(args["children_spec"])
+            self._names = list(json.loads(kwargs["context"]))
+            self._flat = not self._names and _is_tuple_of_leaves(args)
+
+    def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The leaves in the program's order; as they come where its nesting is not known.
+
+        Raises:
+            InputError: another number of inputs, another name, another nesting.
+        """
+        if self._spec is None:
+            return list(pytree.tree_leaves((args, dict(kwargs))))
+        if len(args) != self._positional:
+            raise InputError(
+                f"method {self._method} takes {_count(self._positional, 'positional input')}, "
+                f"not {len(args)}"
+            )
+        if kwargs.keys() != set(self._names):
+            wanted = ", ".join(self._names) or "none"
+            given = ", ".join(sorted(kwargs)) or "none"
+            raise InputError(
+                f"method {self._method} takes the keyword inputs {wanted}; got {given}"
+            )
+        if self._flat and not any(isinstance(arg, (tuple, list, dict)) for arg in args):
+            return list(args)
+        nested = (args, {name: kwargs[name] for name in self._names})
+        leaves, found = pytree.tree_flatten(nested)
+        if found != self._spec:
+            raise InputError(
+                f"method {self._method} takes inputs nested as {_outline(self._spec)}; "
+                f"got {_outline(found)}"
+            )
+        return list(leaves)
+
+    def check(self, leaves: Sequence[Any]) -> list[torch.Tensor]:
+        """The tensors among the leaves, in the layout that the program was compiled for.
+
+        Raises:
+            InputError: another count, dtype, shape, device or constant.
+        """
+        if self._inputs is None:
+            return [leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        if len(leaves) != len(self._inputs):
+            names = ", ".join(item.name for item in self._inputs)
+            raise InputError(
+                f"method {self._method} takes {_count(len(self._inputs), 'input')} ({names}), "
+                f"not {len(leaves)}"
+            )
+        tensors = []
+        symbols: dict[str, tuple[int, str]] = {}
+        for item, leaf in zip(self._inputs, leaves, strict=True):
+            if isinstance(item, Constant):
+                _check_constant(self._where(item), item, leaf)
+                continue
+            device = self._devices[item.device]
+            if not isinstance(leaf, torch.Tensor) or not _is_kind(item, leaf, device):
+                _refuse_kind(self._where(item), item, leaf, device)
+            if leaf.shape != item.shape:
+                _check_shape(self._where(item), item, leaf.shape, symbols)
+            tensors.append(arrange(leaf.detach() if leaf.requires_grad else leaf, item))
+        return tensors
+
+    def _where(self, item: Input | Constant) -> str:
+        return f"method {self._method}, input {item.name}"
 
 
 def arrange(tensor: torch.Tensor, item: Input) -> torch.Tensor:
@@ -109,16 +135,23 @@ def _check_constant(where: str, item: Constant, leaf: Any) -> None:
         raise InputError(f"{where} is {item.value!r} in this program; got {given}")
 
 
-def _check_kind(where: str, item: Input, leaf: Any) -> None:
+def _is_kind(item: Input, leaf: torch.Tensor, device: torch.device) -> bool:
+    return (
+        leaf.dtype is getattr(torch, item.dtype)
+        and leaf.device == device
+        and leaf.layout is torch.strided
+    )
+
+
+def _refuse_kind(where: str, item: Input, leaf: Any, device: torch.device) -> NoReturn:
     if not isinstance(leaf, torch.Tensor):
         raise InputError(f"{where} must be a tensor, not a {type(leaf).__name__}")
     dtype = str(leaf.dtype).removeprefix("torch.")
     if dtype != item.dtype:
         raise InputError(f"{where} must be {item.dtype}, not {dtype}")
-    if leaf.device.type != item.device:
-        raise InputError(f"{where} must be on {item.device}, not on {leaf.device}")
-    if leaf.layout is not torch.strided:
-        raise InputError(f"{where} must be a dense tensor, not {leaf.layout}")
+    if leaf.device != device:
+        raise InputError(f"{where} must be on {device}, not on {leaf.device}")
+    raise InputError(f"{where} must be a dense tensor, not {leaf.layout}")
 
 
 def _check_shape(
@@ -152,10 +185,9 @@ def _range(size: Size) -> str:
     return text
 
 
-def _call_shape(text: str) -> tuple[int, list[str]]:
-    """The number of positional inputs and the names of the keyword ones, from a written tree."""
-    args, kwargs = json.loads(text)[1]["children_spec"]
-    return len(args["children_spec"]), list(json.loads(kwargs["context"]))
+def _is_tuple_of_leaves(tree: Mapping[str, Any]) -> bool:
+    leaves = all(child["type"] is None for child in tree["children_spec"])
+    return tree["type"] == "builtins.tuple" and leaves
 
 
 def _outline(spec: Any) -> str:

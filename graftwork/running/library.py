@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -99,6 +100,8 @@ class CompiledLibrary:
         self._close = weakref.finalize(self, _delete, self._library, self._container, self._kept)
         self.inputs = self._count("AOTInductorModelContainerGetNumInputs")
         self.outputs = self._count("AOTInductorModelContainerGetNumOutputs")
+        self._taken_type = ctypes.c_void_p * self.inputs
+        self._made_type = ctypes.c_void_p * self.outputs
 
     def call_spec(self) -> tuple[str, str]:
         """The input and output trees, as pytree's `treespec_dumps` writes them."""
@@ -154,9 +157,11 @@ class CompiledLibrary:
         if len(inputs) != self.inputs:  # the library would end the process
             raise RuntimeError(f"the program takes {self.inputs} tensors, not {len(inputs)}")
         handles = tensor_handles(inputs)
-        given = (ctypes.c_void_p * len(handles))(*handles)
-        made = (ctypes.c_void_p * self.outputs)()
-        stream = torch.cuda.current_stream().cuda_stream if self._on_gpu else None
+        given, made = self._taken_type(*handles), self._made_type()
+        stream = None
+        if self._on_gpu:
+            _bind_thread()
+            stream = torch.cuda.current_stream().cuda_stream
         code = self._single(
             self._container,
             given,  # the program takes the tensors behind the handles
@@ -189,6 +194,18 @@ class CompiledLibrary:
         if read is not None and not read(ctypes.byref(text)) and text.value:
             return text.value.decode("utf-8", "replace").strip().splitlines()[0]
         return "its compiled library reports an error"
+
+
+_bound = threading.local()
+
+
+def _bind_thread() -> None:
+    """Give a new thread the GPU's context, which the library's driver calls expect."""
+    device = torch.cuda.current_device()
+    known = vars(_bound).setdefault("devices", set())
+    if device not in known:
+        torch.cuda.synchronize()
+        known.add(device)
 
 
 def _delete(library: Any, container: Any, kept: list[Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from graftwork.backend.signature import Constant, Signature
 from graftwork.plugins.errors import InputError
 
 from .graphs import Capture, GraphedRun, Run
-from .inputs import check_inputs, flatten_inputs, load_spec
+from .inputs import InputReader, is_tuple_of_leaves, load_spec
 from .runtimes import RunnableMethod, interleave
 
 __all__ = ["Method", "Program"]
@@ -32,8 +33,14 @@ class Method:
         self.device = runnable.device
         self.signature: Signature = runnable.signature
         self._keeps = runnable
-        self._in_spec = load_spec(runnable.signature.in_spec)
+        self._gpu = torch.cuda.current_device() if self.device == "cuda" else None
+        self._reader = InputReader(name, runnable.signature, self._gpu)
         self._out_spec = load_spec(runnable.signature.out_spec)
+        self._tuple_of_leaves = is_tuple_of_leaves(runnable.signature.out_spec)
+        self._written = any(
+            not isinstance(item, Constant) and item.written
+            for item in runnable.signature.inputs or ()
+        )
         self._lock = threading.Lock()
         self._graph: GraphedRun | None = None
         run: Run = runnable.run
@@ -61,15 +68,21 @@ class Method:
             InputError: an input does not fit; names it, what it is and what it must be.
             RuntimeError: the program itself reports an error.
         """
-        leaves = flatten_inputs(self.name, args, kwargs, self.signature.in_spec, self._in_spec)
-        tensors = check_inputs(self.name, self.signature, leaves)
-        with self._lock, torch.no_grad():
+        leaves = self._reader.flatten(args, kwargs)
+        tensors = self._reader.check(leaves)
+        with self._lock, torch.no_grad(), self._on_gpu():
             found = self._run(tensors)
-            self._write_back(leaves, tensors)
+            if self._written:
+                self._write_back(leaves, tensors)
         outputs = interleave(self.signature, found)
         if self._out_spec is None or self._out_spec.num_leaves != len(outputs):
             return outputs
+        if self._tuple_of_leaves:
+            return tuple(outputs)
         return pytree.tree_unflatten(outputs, self._out_spec)
+
+    def _on_gpu(self) -> AbstractContextManager[object]:
+        return nullcontext() if self._gpu is None else torch.cuda.device(self._gpu)
 
     def _write_back(self, leaves: list[Any], tensors: list[torch.Tensor]) -> None:
         """Give a caller's tensor what the method wrote into a copy laid out otherwise."""

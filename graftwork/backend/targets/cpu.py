@@ -10,8 +10,10 @@ from torch import fx
 
 from graftwork.backend import executorch_api
 from graftwork.backend.constants import fold_constants
-from graftwork.backend.manifest import ENTRY_NAME
+from graftwork.backend.manifest import ENTRY_NAME, read_program_manifest
+from graftwork.backend.program_file import read_program_file
 from graftwork.backend.request import BuildRequest
+from graftwork.backend.signature import Signature
 from graftwork.backend.unlowered import UnloweredReport
 from graftwork.plugins.errors import InputError
 from graftwork.plugins.toolkit.graphs import sub_graphs
@@ -55,7 +57,10 @@ class CpuTarget:
 
     def run(self, artifact: Path, method: str, inputs: tuple[Any, ...]) -> list[Any]:
         """Run through executorch's own Python runtime."""
-        return executorch_api.run_method(artifact, method, inputs)
+        outputs = executorch_api.run_method(artifact, method, inputs)
+        manifest = read_program_manifest(read_program_file(artifact))
+        assert manifest is not None
+        return Signature.from_json(manifest["signatures"][method]).own_outputs(outputs)
 
 
 def refuse_settings(target: str, archs: Sequence[str], settings: Mapping[str, Any]) -> None:

@@ -61,6 +61,12 @@ class Plan:
     kernel_calls: tuple[tuple[str, tuple[int, ...]], ...]
     delegate_calls: tuple[tuple[int, tuple[int, ...]], ...]
 
+    @property
+    def written_inputs(self) -> tuple[int, ...]:
+        """Places of the inputs that the method writes; as outputs they come before its own."""
+        written = {args[0] for name, args in self.kernel_calls if name == "aten::copy_"}
+        return tuple(place for place in self.inputs if place in written)
+
 
 @dataclass(frozen=True)
 class ProgramFile:

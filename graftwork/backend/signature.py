@@ -103,12 +103,6 @@ class Signature:
     buffers: tuple[str, ...] = ()
     host_constants: tuple[str, ...] = ()
 
-    def own_outputs(self, found: Sequence[Any]) -> list[Any]:
-        """The method's outputs, without the inputs it writes, which ExecuTorch gives before."""
-        if self.outputs is None:
-            return list(found)
-        return list(found[max(0, len(found) - len(self.outputs)) :])
-
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready record."""
         return {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from graftwork.backend.manifest import read_program_manifest
 from graftwork.backend.program_file import Plan, ProgramFile, read_program_file
@@ -12,7 +14,7 @@ from graftwork.backend.signature import Constant, Signature
 from graftwork.backend.targets.aoti import read_package_manifest
 from graftwork.plugins.errors import InputError
 
-from .graphs import Capture
+from .graphs import Capture, Run
 from .plan_signature import signature_of_plan
 from .program import Method, Program
 from .runtimes import RunnableMethod
@@ -80,7 +82,7 @@ def _load_program(path: Path, data: Path | None) -> dict[str, RunnableMethod]:
     signatures = _signatures(program, recorded, "cpu")
     return {
         plan.name: RunnableMethod(
-            _with_constants(plan, method_of(plan.name)), "cpu", signatures[plan.name]
+            _around(plan, method_of(plan.name)), "cpu", signatures[plan.name]
         )
         for plan in program.plans
     }
@@ -95,13 +97,19 @@ def _signatures(
     }
 
 
-def _with_constants(plan: Plan, execute: Callable[[Any], list[Any]]) -> Any:
-    """ExecuTorch's call, which also takes the inputs that are no tensors."""
+def _around(plan: Plan, execute: Callable[[Sequence[Any]], list[Any]]) -> Run:
+    """ExecuTorch's call, which takes the inputs that are no tensors too, and gives what it writes
+    into a tensor of its own."""
     values = [plan.values[place] for place in plan.inputs]
+    tensors = [place for place in plan.inputs if plan.values[place].kind == "tensor"]
+    written = [tensors.index(place) for place in plan.written_inputs]
 
-    def run(inputs: Any) -> list[Any]:
-        tensors = iter(inputs)
-        return execute([next(tensors) if v.kind == "tensor" else v.scalar for v in values])
+    def run(inputs: Sequence[torch.Tensor]) -> list[Any]:
+        rest = iter(inputs)
+        found = execute([next(rest) if v.kind == "tensor" else v.scalar for v in values])
+        for place, value in zip(written, found, strict=False):
+            inputs[place].copy_(value)
+        return found[len(written) :]
 
     return run
 

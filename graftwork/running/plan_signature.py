@@ -44,9 +44,10 @@ def signature_of_plan(plan: Plan, device: str) -> Signature:
             continue
         shape = tuple(Size("", 1, 0, 0, n) if value.dynamic else n for n in value.sizes)
         dtype = str(DTYPES.get(value.dtype, value.dtype)).removeprefix("torch.")
-        inputs.append(Input(str(number), dtype, shape, device, value.dim_order or None))
+        order, written = value.dim_order or None, place in plan.written_inputs
+        inputs.append(Input(str(number), dtype, shape, device, order, written=written))
     outputs = [
         None if plan.values[place].kind == "tensor" else Constant("", plan.values[place].scalar)
-        for place in plan.outputs
+        for place in plan.outputs[len(plan.written_inputs) :]
     ]
     return Signature(tuple(inputs), tuple(outputs), plan.in_spec, plan.out_spec)

@@ -34,7 +34,7 @@ class RunnableMethod:
 
 def interleave(signature: Signature, found: Sequence[Any]) -> list[Any]:
     """The program's outputs, with its constants among the tensors that the run gave."""
-    if signature.outputs is None or len(found) >= len(signature.outputs):
-        return signature.own_outputs(found)
+    if signature.outputs is None or len(found) == len(signature.outputs):
+        return list(found)
     tensors = iter(found)
     return [next(tensors) if item is None else item.value for item in signature.outputs]

@@ -10,10 +10,9 @@ from torch import fx
 
 from graftwork.backend import executorch_api
 from graftwork.backend.constants import fold_constants
-from graftwork.backend.manifest import ENTRY_NAME, read_program_manifest
+from graftwork.backend.manifest import ENTRY_NAME
 from graftwork.backend.program_file import read_program_file
 from graftwork.backend.request import BuildRequest
-from graftwork.backend.signature import Signature
 from graftwork.backend.unlowered import UnloweredReport
 from graftwork.plugins.errors import InputError
 from graftwork.plugins.toolkit.graphs import sub_graphs
@@ -58,9 +57,8 @@ class CpuTarget:
     def run(self, artifact: Path, method: str, inputs: tuple[Any, ...]) -> list[Any]:
         """Run through executorch's own Python runtime."""
         outputs = executorch_api.run_method(artifact, method, inputs)
-        manifest = read_program_manifest(read_program_file(artifact))
-        assert manifest is not None
-        return Signature.from_json(manifest["signatures"][method]).own_outputs(outputs)
+        (plan,) = (plan for plan in read_program_file(artifact).plans if plan.name == method)
+        return outputs[len(plan.written_inputs) :]
 
 
 def refuse_settings(target: str, archs: Sequence[str], settings: Mapping[str, Any]) -> None:

@@ -83,11 +83,11 @@ def read_program_file(path: Path) -> ProgramFile:
         InputError: no such file, or no readable program.
     """
     data = _read(path)
-    if data[4:6] != b"ET":
+    if bytes(data[4:6]) != b"ET":
         raise InputError(f"{path} is not a readable ExecuTorch program: it does not begin as one")
     try:
         program = root(data)
-        base = struct.unpack_from("<Q", data, 24)[0] if data[8:12] == b"eh00" else 0
+        base = struct.unpack_from("<Q", data, 24)[0] if bytes(data[8:12]) == b"eh00" else 0
         segments = program.tables(4, _segment)
         inline = program.tables(3, lambda table: table.bytes(0))
 
@@ -116,11 +116,11 @@ def read_data_file(path: Path) -> dict[str, memoryview]:
         InputError: no such file, or no readable data file.
     """
     data = _read(path)
-    if data[4:8] != b"FT01":
+    if bytes(data[4:8]) != b"FT01":
         raise InputError(f"{path} is not an ExecuTorch data file: it does not begin as one")
     try:
         table = root(data)
-        base = struct.unpack_from("<Q", data, 32)[0] if data[8:12] == b"FH01" else 0
+        base = struct.unpack_from("<Q", data, 32)[0] if bytes(data[8:12]) == b"FH01" else 0
         segments = table.tables(1, _segment)
         named = table.tables(2, lambda entry: (entry.text(0), entry.number(1, "I")))
         return {key: _cut(data, base, segments[index]) for key, index in named}

@@ -106,9 +106,9 @@ class Signature:
     def to_json(self) -> dict[str, Any]:
         """A JSON-ready record."""
         return {
-            "inputs": [_input_to_json(item) for item in self.inputs],
+            "inputs": [_input_to_json(item) for item in self.inputs or ()],
             "outputs": [
-                None if item is None else {"constant": item.value} for item in self.outputs
+                None if item is None else {"constant": item.value} for item in self.outputs or ()
             ],
             "in_spec": self.in_spec,
             "out_spec": self.out_spec,

@@ -136,7 +136,7 @@ def _on(device: str, inputs: Any) -> Any:
 
 
 def _facts(device: str) -> dict[str, str]:
-    facts = {"torch": torch.__version__}
+    facts: dict[str, str] = {"torch": str(torch.__version__)}
     if device == "cuda":
         import triton
 

@@ -52,20 +52,21 @@ def run_run(
             except (OSError, RuntimeError) as error:
                 raise InputError(f"cannot write {output}: {error}") from error
     leaves = pytree.tree_leaves(outputs)
+    rows = [_describe(leaf) for leaf in leaves]
     record = {
         "artifact": str(file),
         "method": chosen.name,
         "device": chosen.device,
         "cuda_graph": chosen.graph,
         "inputs": str(inputs) if inputs is not None else f"drawn with seed {seed}",
-        "outputs": [_describe(leaf) for leaf in leaves],
+        "outputs": rows,
     }
     if as_json:
         print(json.dumps(record, indent=2))
         return
     console = Console()
     table = Table("output", "dtype", "shape", "smallest", "largest", "mean", title=str(file))
-    for index, row in enumerate(record["outputs"]):
+    for index, row in enumerate(rows):
         if "value" in row:
             table.add_row(str(index), "", "", str(row["value"]), "", "")
             continue

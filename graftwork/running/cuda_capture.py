@@ -91,7 +91,7 @@ def _record(
     """
     outputs: list[torch.Tensor] = []
     failure: BaseException | None = None
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's own
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         # Another thread's work must not break the capture.

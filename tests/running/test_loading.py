@@ -3,12 +3,14 @@
 import copy
 import gc
 import zipfile
+from pathlib import Path
 
 import pytest
 import torch
 
 import graftwork
 from graftwork.plugins.errors import InputError
+from graftwork.running.library import CompiledLibrary
 
 TARGETS = ["cpu", "aoti"]
 X, Y = torch.randn(5, 6), torch.ones(5, 2, dtype=torch.int64)
@@ -97,6 +99,37 @@ def test_a_method_says_that_it_runs_without_a_graph(artifacts):
         graftwork.load(path, cuda_graphs=["encode"])
     with pytest.raises(TypeError, match="not one string"):
         graftwork.load(path, cuda_graphs="forward")
+
+
+def test_a_buffer_that_is_returned_is_a_copy_that_outlives_the_program(tmp_path):
+    class Holds(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("table", torch.arange(4.0))
+
+        def forward(self, x):
+            return x + self.table, self.table
+
+    artifact = graftwork.lower(
+        Holds(), (torch.ones(4),), target="aoti", directory=tmp_path
+    ).artifact
+    program = graftwork.load(artifact)
+    table = program(torch.ones(4))[1]
+    assert table.untyped_storage().resizable()  # its own, not the library's
+    table.zero_()
+    assert program(torch.ones(4))[0].tolist() == [1, 2, 3, 4]
+    del program
+    gc.collect()
+    assert table.tolist() == [0, 0, 0, 0]
+
+
+def test_a_wrong_number_of_tensors_does_not_end_the_process(artifacts, tmp_path):
+    with zipfile.ZipFile(artifacts["nested", "aoti"]) as package:
+        name = next(name for name in package.namelist() if name.endswith(".so"))
+        path = Path(package.extract(name, tmp_path))
+    library = CompiledLibrary(path, "net", "cpu")
+    with pytest.raises(RuntimeError, match="takes 2 tensors, not 1"):
+        library.run([X])
 
 
 def stripped(artifact, folder):

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
@@ -70,14 +69,20 @@ def _read(file: Path) -> Any:
     if not file.is_file():
         raise InputError(f"no file {file}")
     try:
-        if file.suffix == ".npz":
-            with np.load(file) as arrays:
-                return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-        if file.suffix == ".npy":
-            return torch.from_numpy(np.load(file))
+        if file.suffix in (".npz", ".npy"):
+            return _read_numpy(file)
         return torch.load(file, map_location="cpu", weights_only=True)
     except (OSError, ValueError, TypeError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise InputError(f"{file} cannot be read as inputs: {first}") from error
     except Exception as error:  # pickle's own, for objects that are no tensors
         raise InputError(f"{file} cannot be read as inputs: it holds more than tensors") from error
+
+
+def _read_numpy(file: Path) -> Any:
+    import numpy as np
+
+    if file.suffix == ".npy":
+        return torch.from_numpy(np.load(file))
+    with np.load(file) as arrays:
+        return {name: torch.from_numpy(arrays[name]) for name in arrays.files}

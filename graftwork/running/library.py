@@ -173,9 +173,7 @@ class CompiledLibrary:
         )
         if code:
             raise RuntimeError(self._last_error())
-        outputs = free_tensor_handles(list(made))
-        # A tensor over the library's own memory would end with it.
-        return [out if out.untyped_storage().resizable() else out.clone() for out in outputs]
+        return free_tensor_handles(list(made))
 
     def _count(self, function: str) -> int:
         number = ctypes.c_size_t()

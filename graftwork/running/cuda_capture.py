@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,6 +67,7 @@ class CudaCapture:
         pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         mine = [_copy(tensor) for tensor in inputs]
+        gc.collect()  # what is freed during a capture breaks it
         torch.cuda.synchronize()
         outputs, failure, ended = _record(graph, pool, run, mine)
         if failure is None:

@@ -7,6 +7,7 @@ in a CUDA graph.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -97,7 +98,9 @@ class CompiledLibrary:
             folder,
         )
         self._kept: list[Any] = []
-        self._close = weakref.finalize(self, _delete, self._library, self._container, self._kept)
+        self._close = weakref.finalize(
+            self, _delete, self._library, self._container, self._kept, self._on_gpu
+        )
         self.inputs = self._count("AOTInductorModelContainerGetNumInputs")
         self.outputs = self._count("AOTInductorModelContainerGetNumOutputs")
         self._taken_type = ctypes.c_void_p * self.inputs
@@ -206,7 +209,10 @@ def _bind_thread() -> None:
         known.add(device)
 
 
-def _delete(library: Any, container: Any, kept: list[Any]) -> None:
+def _delete(library: Any, container: Any, kept: list[Any], on_gpu: bool) -> None:
+    if on_gpu:  # its kernels may still be running
+        with contextlib.suppress(RuntimeError):
+            torch.cuda.synchronize()
     library.AOTInductorModelContainerDelete(container)
     for item in kept:
         if isinstance(item, list):

@@ -154,7 +154,6 @@ def test_every_kernel_compiles_for_every_gpu(compile_everywhere):
         "fold_pieces",
         "fold_planes",
         "fold_rows",
-        "fill_identity",
         "fold_stretches",
         "move_by_digit",
         "raise_keys",

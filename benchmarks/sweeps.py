@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
+from typing import Any
 
 import torch
 
@@ -16,6 +17,7 @@ from graftwork.shims_cuda.index_put.properties import find, select
 from graftwork.shims_cuda.index_put.properties import put as index_put
 from graftwork.shims_cuda.scatter.properties import put
 from graftwork.shims_cuda.scatter_reduce.properties import reduced
+from graftwork.shims_cuda.sort.promises import sort_stable, topk_values
 
 Sizes = Iterator[tuple[str, Callable[[str], Case]]]
 ROWS_FROM = ((64, 65536), (1000, 1000), (8192, 65536), (65536, 8192), (65536, 63))
@@ -82,6 +84,31 @@ def picks() -> Sizes:
         yield f"nonzero {size} of which {dense}", make_find
 
 
+SORTED = (
+    *((1, n) for n in (63, 1000, 8192, 8193, 10_000, 100_003, 2**18, 2**20 + 1, 2**22, 2**24 + 1)),
+    *((rows, n) for rows in (3, 64, 1000) for n in (7, 257, 1024, 8192, 10_001, 65_537)),
+    *((2**20, 8), (2**16, 63), (4097, 4097), (30, 2**19 + 3)),
+)
+
+
+def sorts() -> Sizes:
+    for rows, n in SORTED:
+        for dtype in (torch.float32, torch.bfloat16, torch.int64):
+
+            def make(device: str, shape: Any = (rows, n), dtype: torch.dtype = dtype) -> Case:
+                x = (torch.randn(shape, device=device) * 2**20).to(dtype)
+                return Case(sort_stable, (x,), {"dim": 1, "descending": False})
+
+            yield f"sort {dtype} {rows}x{n}", make
+        for k in (1, 50):
+
+            def make_topk(device: str, shape: Any = (rows, n), k: int = k) -> Case:
+                return Case(topk_values, (torch.randn(shape, device=device),), {"k": k})
+
+            if k <= n:
+                yield f"topk {k} of {rows}x{n}", make_topk
+
+
 SWEEPS: dict[str, Callable[[], Sizes]] = {
     "scatter": lambda: (
         item
@@ -97,4 +124,5 @@ SWEEPS: dict[str, Callable[[], Sizes]] = {
     "index-put": lambda: (
         item for group in (named({"accumulate": accumulate}, (True,)), picks()) for item in group
     ),
+    "sort": sorts,
 }

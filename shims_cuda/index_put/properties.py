@@ -16,7 +16,6 @@ from ..stages.drawing import (
     FLOATS,
     HALVES,
     INTEGERS,
-    dtypes,
     indices,
     layouts,
     seeds,
@@ -127,9 +126,9 @@ def puts(
 
 
 @st.composite
-def mask_puts(draw: st.DrawFn, largest: int = 5) -> Case:
+def mask_puts(draw: st.DrawFn, largest: int = 5, kinds: Sequence[torch.dtype] = DTYPES) -> Case:
     """A mask over adjacent dims, with one value or one for each True."""
-    x, index, at = draw(masked(largest))
+    x, index, at = draw(masked(largest, kinds))
     wanted = aten.index(x, _places(index, at)).shape
     own = [draw(st.sampled_from((size, size, 1))) for size in wanted]
     own = own[draw(st.sampled_from((0, 0, len(own)))) :]
@@ -139,7 +138,7 @@ def mask_puts(draw: st.DrawFn, largest: int = 5) -> Case:
 
 @st.composite
 def masked(
-    draw: st.DrawFn, largest: int = 5
+    draw: st.DrawFn, largest: int = 5, kinds: Sequence[torch.dtype] = DTYPES
 ) -> tuple[torch.Tensor, list[torch.Tensor], tuple[int, ...]]:
     """A tensor; a mask over some of its adjacent dims, and maybe an integer; where they go."""
     rank = draw(st.integers(1, 3))
@@ -152,13 +151,14 @@ def masked(
     if end < rank and draw(st.booleans()):
         single = indices([1] * draw(st.integers(0, 1)), shape[end], seed + 2, wraps=True)
         index, places = [*index, single], (at, at + 1)
-    return values(shape, draw(dtypes), seed + 1, draw(layouts)), index, places
+    dtype = draw(st.sampled_from(kinds))
+    return values(shape, dtype, seed + 1, draw(layouts)), index, places
 
 
 @st.composite
-def picks(draw: st.DrawFn, largest: int = 5) -> Case:
+def picks(draw: st.DrawFn, largest: int = 5, kinds: Sequence[torch.dtype] = DTYPES) -> Case:
     """`x[mask]`, masked_select with broadcasting, nonzero."""
-    x, index, at = draw(masked(largest))
+    x, index, at = draw(masked(largest, kinds))
     if draw(st.booleans()):
         return Case(pick, (x, *index), {"at": at})
     if draw(st.booleans()):

@@ -120,8 +120,9 @@ def _tensors(
 
 
 @st.composite
-def _sorts(draw: st.DrawFn) -> Case:
-    x, dim = draw(_tensors())
+def sorts(draw: st.DrawFn, dtypes: Sequence[torch.dtype] = DTYPES) -> Case:
+    """Sorts along any dim of tensors in any layout."""
+    x, dim = draw(_tensors(dtypes=dtypes))
     return Case(sort_stable, (x,), {"dim": dim, "descending": draw(st.booleans())})
 
 
@@ -265,7 +266,7 @@ PROPERTIES = (
     _equal(
         "sorts-equal-eager",
         sort_stable,
-        _sorts(),
+        sorts(),
         EXACT,
         _refused("dim-out-of-range", sort_stable, _square, dim=2, descending=False),
         _refused("complex", sort_stable, _square.to(torch.complex64), dim=0, descending=False),

@@ -26,6 +26,8 @@ from .marks import named_counts
 from .problem import Problem
 
 COLUMNS = 32
+AHEAD = 16  # how many values a lane reads before it folds them
+TOGETHER = 8  # and of those, how many products it holds at a time
 LANES = 8192  # enough for a GPU
 FEWEST_LANES = 2048  # fewer take longer than grouping the elements by a sort does, if many
 
@@ -78,8 +80,8 @@ def fold_columns(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor
         OP=OPS[op],
         WRAP=problem.wraps,
         WIDE=not fits_int32(count, (rows + 1) * COLUMNS),
-        AHEAD=16,
-        TOGETHER=8,
+        AHEAD=AHEAD,
+        TOGETHER=TOGETHER,
         COLUMNS=COLUMNS,
         num_warps=1,
     )

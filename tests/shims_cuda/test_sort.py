@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from triton.backends.compiler import GPUTarget
 
 from graftwork.plugins import Declined
 from graftwork.plugins.checking import find_plugin
@@ -151,12 +150,11 @@ def kernels_of_every_kind() -> None:
 NAMES = {"sort_block", "best_of_groups", "count_digits", "scan_chunks", "place_tiles"}
 
 
-def test_kernels_compile_without_a_gpu(compile_everywhere, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(rows, "BLOCK_ROW", 64)
-    targets = {"sm_90": GPUTarget("cuda", 90, 32), "gfx942": GPUTarget("hip", "gfx942", 64)}
-    assert compile_everywhere(kernels_of_every_kind, targets) == NAMES
-
-
-def test_kernels_compile_for_every_target(compile_everywhere, monkeypatch, deep) -> None:  # type: ignore[no-untyped-def]
+def test_kernels_compile_for_every_gpu(compile_everywhere, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(rows, "BLOCK_ROW", 64)
     assert compile_everywhere(kernels_of_every_kind) == NAMES
+
+
+def test_every_form_compiles_for_every_gpu(compile_everywhere, monkeypatch, deep) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(rows, "BLOCK_ROW", 64)
+    assert compile_everywhere(kernels_of_every_kind, every=True) == NAMES

@@ -93,14 +93,14 @@ SORTED = (
 
 def sorts() -> Sizes:
     for rows, n in SORTED:
-        for dtype in (torch.float32, torch.bfloat16, torch.int64):
+        for dtype in (torch.float32, torch.bfloat16, torch.int64)[: 1 if n % 2 else 3]:
 
             def make(device: str, shape: Any = (rows, n), dtype: torch.dtype = dtype) -> Case:
                 x = (torch.randn(shape, device=device) * 2**20).to(dtype)
                 return Case(sort_stable, (x,), {"dim": 1, "descending": False})
 
             yield f"sort {dtype} {rows}x{n}", make
-        for k in (1, 50):
+        for k in (50,):
 
             def make_topk(device: str, shape: Any = (rows, n), k: int = k) -> Case:
                 return Case(topk_values, (torch.randn(shape, device=device),), {"k": k})

@@ -19,6 +19,7 @@ import torch
 import triton.language as tl
 
 from graftwork.plugins.toolkit.kernels import cdiv, fits_int32, jit, launch
+from graftwork.plugins.toolkit.symbolic import known
 
 from .fold import OPS, Fold, accumulator, combine, identity, mean_of
 from .landing import settle_row
@@ -28,6 +29,7 @@ from .problem import Problem
 COLUMNS = 32
 AHEAD = 16  # how many values a lane reads before it folds them
 TOGETHER = 8  # and of those, how many products it holds at a time
+FEW_ROWS = 2048  # that the one warp which folds into them may set to the identity itself
 LANES = 8192  # enough for a GPU
 FEWEST_LANES = 2048  # fewer take longer than grouping the elements by a sort does, if many
 
@@ -63,6 +65,12 @@ def fold_columns(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor
     planes = torch.empty(
         (stretches, strips, rows + 1, COLUMNS), dtype=accumulator(base.dtype), device=base.device
     )
+    fills = known(rows <= FEW_ROWS)
+    if not fills:
+        cells = stretches * strips * (rows + 1) * COLUMNS
+        launch(
+            fill_planes, (cdiv(cells, 4096),), planes, cells, OP=OPS[op], BLOCK=4096, num_warps=8
+        )
     launch(
         fold_stretches,
         (strips, stretches),
@@ -80,6 +88,7 @@ def fold_columns(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor
         OP=OPS[op],
         WRAP=problem.wraps,
         WIDE=not fits_int32(count, (rows + 1) * COLUMNS),
+        FILLS=fills,
         AHEAD=AHEAD,
         TOGETHER=TOGETHER,
         COLUMNS=COLUMNS,
@@ -110,6 +119,14 @@ def fold_columns(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor
         num_warps=4,
     )
     return out
+
+
+@jit
+def fill_planes(planes, cells, OP: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Every cell becomes what a fold starts from."""
+    p = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    start = tl.broadcast_to(identity(OP, planes.dtype.element_ty), [BLOCK])
+    tl.store(planes + p, start, mask=p < cells)
 
 
 @jit
@@ -190,6 +207,7 @@ def fold_stretches(  # type: ignore[no-untyped-def]
     OP: tl.constexpr,
     WRAP: tl.constexpr,
     WIDE: tl.constexpr,
+    FILLS: tl.constexpr,
     AHEAD: tl.constexpr,
     TOGETHER: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -211,12 +229,13 @@ def fold_stretches(  # type: ignore[no-untyped-def]
     index += o * so + i * si + begin * sk
     src += o * vo + i * vi + begin * vk
     plane = planes + (part * tl.num_programs(0) + strip) * (tl.cast(rows, tl.int64) + 1) * COLUMNS
-    for first in range(0, rows + 1, 32):
-        row = first + tl.arange(0, 32)[:, None]
-        cell = row.to(kind) * COLUMNS + lane[None, :]
-        start = tl.broadcast_to(identity(OP, exact), [32, COLUMNS])
-        tl.store(plane + cell, start, mask=(row <= rows) & (lane[None, :] >= 0))
-    tl.debug_barrier()  # another lane may have written what this one adds to
+    if FILLS:
+        for first in range(0, rows + 1, 32):
+            row = first + tl.arange(0, 32)[:, None]
+            cell = row.to(kind) * COLUMNS + lane[None, :]
+            start = tl.broadcast_to(identity(OP, exact), [32, COLUMNS])
+            tl.store(plane + cell, start, mask=(row <= rows) & (lane[None, :] >= 0))
+        tl.debug_barrier()  # another lane may have written what this one adds to
     plane += lane
     good = alive | (alive == 0)
     entries, values = fetch(index, src, left, sk, vk, alive, AHEAD)

@@ -73,6 +73,7 @@ def _recorder(kernel: JITFunction, launches: dict[Any, Any]) -> Iterator[Any]:
             settings = {k: v for k, v in options.items() if k not in kernel.arg_names}
             bound |= {k: v for k, v in options.items() if k in kernel.arg_names}
             constexprs = {p.name for p in kernel.params if p.is_constexpr}
+            constexprs |= {k for k, v in bound.items() if type(v) is int and v == 1}
             constants = {k: v for k, v in bound.items() if k in constexprs}
             signature = {k: "constexpr" if k in constants else _type(v) for k, v in bound.items()}
             key = (kernel, *signature.items(), *constants.items(), *settings.items())

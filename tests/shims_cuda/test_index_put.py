@@ -108,6 +108,19 @@ def test_nonzero_reads_the_count_once():
         assert torch.equal(program.module()(inputs), torch.nonzero(inputs))
 
 
+def test_a_computed_mask_is_not_viewed_as_bytes():
+    """Inductor of torch 2.11 has no view of a bool that it computes."""
+
+    class FindPositive(torch.nn.Module):
+        def forward(self, x):
+            return torch.nonzero(x > 0)
+
+    program, log = rewritten(FindPositive(), (torch.randn(3, 4),))
+    assert log.fired("index-put") == 1
+    target = torch.ops.aten.view.dtype
+    assert not program.graph.find_nodes(op="call_function", target=target)
+
+
 def test_a_second_pick_by_one_mask_is_left_with_a_reason():
     """Export gives both picks one size symbol, which only the first may bring into being."""
 

@@ -121,7 +121,7 @@ def topk_case(x: torch.Tensor, k: int, largest: bool) -> Case:
 
 
 def tall(dtype: torch.dtype) -> st.SearchStrategy[Any]:
-    return scatters((dtype,), most=300, largest=40)
+    return scatters((dtype,), most=300, largest=16)
 
 
 def put_case(drawn: Any) -> Case:
@@ -236,14 +236,14 @@ LARGER: dict[str, tuple[str, str, Any, Callable[[torch.dtype], Any], dict[str, A
         "index-put",
         "writes-under-a-mask",
         DTYPES,
-        lambda dtype: putting.mask_puts(40, (dtype,)),
+        lambda dtype: putting.mask_puts(24, (dtype,)),
         {},
     ),
     "mask picks, CUDA eager": (
         "index-put",
         "mask-picks",
         DTYPES,
-        lambda dtype: putting.picks(40, (dtype,)),
+        lambda dtype: putting.picks(24, (dtype,)),
         {},
     ),
     "long sorts": (
@@ -258,7 +258,7 @@ LARGER: dict[str, tuple[str, str, Any, Callable[[torch.dtype], Any], dict[str, A
         "topk-finds-the-values-eager-finds",
         promises.DTYPES[:-1],
         lambda dtype: st.builds(
-            topk_case, long_rows(dtype), st.sampled_from((1, 7, 50, 300, 1100)), FLAGS
+            topk_case, long_rows(dtype), st.sampled_from((1, 50, 1100)), st.just(True)
         ),
         {},
     ),
@@ -289,7 +289,7 @@ def test_larger_problems(
     plugin, promised, _, cases, change = LARGER[name]
     promise = promises_of(plugin)[promised]
     promise = replace(promise, cases=cases(dtype), refused=(), **change)
-    assert_holds(plugin, promise, 5 * examples, 3)
+    assert_holds(plugin, promise, examples if name.startswith("long") else 5 * examples, 3)
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)

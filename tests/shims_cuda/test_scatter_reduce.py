@@ -106,10 +106,11 @@ def test_a_sum_of_negative_zeros_keeps_the_sign():
 
 @pytest.mark.parametrize("reduce", REDUCTIONS)
 @pytest.mark.parametrize("columns", [3, 512])
-def test_a_value_out_of_range_is_dropped(reduce, columns):
+@pytest.mark.parametrize("row", [2, 9])
+def test_a_value_out_of_range_is_dropped(reduce, columns, row):
     """Unguarded, row 2 of the first of two groups would be row 0 of the second."""
     base = torch.ones(2, 2, columns)
-    index = torch.tensor([2, 1]).view(2, 1, 1).repeat(1, 1, columns)
+    index = torch.tensor([row, 1]).view(2, 1, 1).repeat(1, 1, columns)
     problem = Problem(base, index, torch.full((2, 1, columns), 2.0))
     out = reduce_problem(problem, reduce, False, True)
     expected = torch.ones(2, 2, columns)
@@ -136,8 +137,12 @@ def test_rows_longer_than_a_piece_fold_piece_by_piece():
 
 
 @pytest.mark.parametrize("reduce", ["sum", "prod", "mean"])
-def test_columns_in_stretches_fold_in_order(reduce, monkeypatch):
+@pytest.mark.parametrize("few_rows", [5, 4])
+def test_columns_in_stretches_fold_in_order(reduce, few_rows, monkeypatch):
     """Sixteen values ahead, in stretches; a row named twice among eight is passed on."""
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *size, **how: empty(*size, **how).fill_(7))
+    monkeypatch.setattr(columns, "FEW_ROWS", few_rows)
     monkeypatch.setattr(columns, "LANES", 3 * 40)
     generator = torch.Generator().manual_seed(1)
     index = torch.randint(5, (150, 40), generator=generator)
@@ -188,6 +193,7 @@ def compile_reductions(compile_everywhere, monkeypatch, every):
         many = torch.zeros(40000, 1, dtype=torch.int64)
         reduced(base[:, :1], many, torch.ones(40000, 1), "sum")
         reduced(base, wide, src, "sum", deterministic=False)
+        reduced(torch.zeros(3000, 512), wide, src, "sum")
 
     assert compile_everywhere(call, every) == {
         "add_all",
@@ -196,6 +202,7 @@ def compile_reductions(compile_everywhere, monkeypatch, every):
         "fold_pieces",
         "fold_planes",
         "fold_rows",
+        "fill_planes",
         "fold_stretches",
         "move_by_digit",
         "raise_keys",

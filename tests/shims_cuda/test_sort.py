@@ -53,6 +53,16 @@ def test_radix_counts_add_up_over_chunks_and_rows(monkeypatch: pytest.MonkeyPatc
     assert_sorted_as_eager(rows.radix_rows(x, True), x, True)
 
 
+def test_tiles_are_small_for_short_rows_and_for_the_interpreter() -> None:
+    def shape(n: int, device: str) -> tuple[int, int]:
+        return rows.tile_shape(torch.empty((1, n), dtype=torch.int8, device=device))
+
+    assert [shape(n, "meta") for n in (9000, 2**21, 2**22)] == [(4, 1), (4, 1), (4, 2)]
+    assert shape(2**22, "cpu") == (4, 0)
+    assert rows.longest_block(torch.empty(0)) == 256
+    assert rows.longest_block(torch.empty(0, device="meta")) == 8192
+
+
 @pytest.mark.parametrize(("rows_", "n"), [(3, 1), (70, 2), (1, 129), (2, 700)])
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16), ids=str)
 def test_one_program_sorts_rows_of_any_count(dtype: torch.dtype, rows_: int, n: int) -> None:

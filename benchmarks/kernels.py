@@ -99,12 +99,13 @@ def main() -> None:
         (options.out / "kernels.md").write_text(table(head, rows, swept))
 
     for size in sizes:
+        row = measure(size, bandwidth)
         if size.promise:
-            rows.append(measure(size, bandwidth))
-            print(line(rows[-1]), flush=True)
+            rows.append(row)
+            print(line(row), flush=True)
         else:
-            swept.append(measure(size, bandwidth))
-    save()
+            swept.append(row)
+        save()
     for row in worst(swept):
         print(line(row))
     for size, row in zip(sizes, rows, strict=False):

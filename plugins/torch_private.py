@@ -29,6 +29,7 @@ __all__ = [
     "ensure_cuda_device_guard",
     "fake_mode_of",
     "fake_tensor_module",
+    "forget_pending_symbols",
     "has_cuda_build",
     "inductor_algorithm_selector",
     "inductor_codegen_common",
@@ -115,6 +116,16 @@ def fake_mode_of(values: Any) -> FakeTensorMode | None:
         if isinstance(value, FakeTensor):
             return value.fake_mode
     return None
+
+
+def forget_pending_symbols(mode: FakeTensorMode | None) -> None:
+    """Forget symbols that a finished pass made and never bound to a node's output.
+
+    The next trace under `mode` would raise PendingUnbackedSymbolNotFound at its first node, for
+    symbols that are none of its own.
+    """
+    if mode is not None and mode.shape_env is not None:
+        mode.shape_env.pending_fresh_unbacked_symbols.clear()
 
 
 def symbolic_expression(value: Any) -> Any:

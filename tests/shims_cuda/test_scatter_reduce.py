@@ -77,10 +77,11 @@ def test_elements_not_named_keep_their_bits(reduce, include_self, columns):
 
 
 @pytest.mark.parametrize("reduce", ["amax", "amin"])
-def test_nan_wins_both_ways_whatever_its_sign(reduce):
-    nan = torch.tensor([float("nan")])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_nan_wins_both_ways_whatever_its_sign(reduce, dtype):
+    base, nan = torch.tensor([1.0, 2.0], dtype=dtype), torch.tensor([float("nan")], dtype=dtype)
     for special in (nan, -nan):
-        out = reduced(torch.tensor([1.0, 2.0]), torch.tensor([0, 0]), special.repeat(2), reduce)
+        out = reduced(base, torch.tensor([0, 0]), special.repeat(2), reduce)
         assert out[0].isnan()
         assert out[1] == 2
 

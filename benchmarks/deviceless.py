@@ -81,12 +81,19 @@ def lower(name: str, folder: Path, arch: str | None) -> dict[str, Any]:
     return record
 
 
+def data_file(name: str, folder: Path) -> Path | None:
+    """The program's weights; of one lowered elsewhere without them, those lowered here."""
+    for path in (folder / f"{name}.ptd", folder / "gpu" / f"{name}.ptd"):
+        if path.exists():
+            return path
+    return None
+
+
 def audit(name: str, folder: Path) -> list[str]:
     """What the audit finds wrong with a lowered program."""
     from graftwork.backend.audit import audit_program
 
-    data = folder / f"{name}.ptd"
-    report = audit_program(folder / f"{name}.pte", data if data.exists() else None)
+    report = audit_program(folder / f"{name}.pte", data_file(name, folder))
     return [str(finding) for finding in report.findings]
 
 
@@ -122,10 +129,9 @@ class Loaded:
         from graftwork.backend.payload import read_program
 
         _show_libtorch()
-        data = folder / f"{name}.ptd"
         self._runners = {}
         self._kept: list[Any] = []
-        for delegate in read_program(folder / f"{name}.pte", data if data.exists() else None):
+        for delegate in read_program(folder / f"{name}.pte", data_file(name, folder)):
             assert delegate.library is not None
             library = folder / f"{name}.{delegate.method}.so"
             library.write_bytes(delegate.library)
@@ -158,17 +164,16 @@ def _show_libtorch() -> None:
 
 
 def eager(program: Program) -> list[list[torch.Tensor]]:
-    """What eager gives for every call: on the GPU where it is timed, else on the CPU."""
+    """What eager gives for every call, on the CPU."""
     from graftwork.plugins import installed_plugins
     from graftwork.plugins.reference import run_eager
 
-    place = "cpu"
     modules = {m: copy.deepcopy(module) for m, (module, _, _) in program.methods.items()}
     results = []
     for method, inputs in program.calls:
-        module = modules[method].to(place)
-        outputs, _ = run_eager(module, tuple(x.to(place) for x in inputs), installed_plugins())
-        results.append([x.detach().cpu() for x in pytree.tree_leaves(outputs)])
+        given = tuple(x.clone() for x in inputs)
+        outputs, _ = run_eager(modules[method], given, installed_plugins())
+        results.append([x.detach().clone() for x in pytree.tree_leaves(outputs)])
     return results
 
 
@@ -274,18 +279,28 @@ def run_one(name: str, folder: Path) -> dict[str, Any]:
     return result
 
 
-def _child(arguments: Sequence[str], seconds: float) -> str:
-    """What a process of this script printed; its end where it failed."""
-    command = [sys.executable, __file__, *arguments]
+def _child(command: str, folder: Path, names: Sequence[str], seconds: float, workers: int) -> Any:
+    """What a process of this script found for each name, and how it failed where it did."""
+    line = [sys.executable, __file__, command, str(folder), "--only", *names]
+    # Forked workers start at once; the GPU is only used by this process itself.
+    settings = {
+        "TORCHINDUCTOR_COMPILE_THREADS": str(workers),
+        "TORCHINDUCTOR_WORKER_START": "fork",
+    }
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        return json.dumps({"failed": f"took more than {seconds:.0f} s"})
-    for line in done.stdout.splitlines():
-        if line.startswith("{"):
-            return line
-    tail = (done.stderr or done.stdout).strip().splitlines()[-6:]
-    return json.dumps({"failed": f"exit {done.returncode}: {' | '.join(tail)[-900:]}"})
+        done = subprocess.run(
+            line, capture_output=True, text=True, timeout=seconds, env=os.environ | settings
+        )
+        said, end = done.stdout, f"exit {done.returncode}: {done.stderr.strip()[-900:]}"
+    except subprocess.TimeoutExpired as error:
+        said = error.stdout.decode() if isinstance(error.stdout, bytes) else error.stdout or ""
+        end = f"took more than {seconds:.0f} s"
+    found = {}
+    for text in said.splitlines():
+        if text.startswith("{"):
+            record = json.loads(text)
+            found[record.pop("name")] = record
+    return found, end
 
 
 def command_lower(arguments: argparse.Namespace) -> int:
@@ -312,37 +327,49 @@ def command_run(arguments: argparse.Namespace) -> int:
     results: dict[str, dict[str, Any]] = {}
 
     def one(name: str) -> None:
-        line = _child(["one", str(arguments.folder), "--only", name], arguments.timeout)
-        results[name] = json.loads(line)
-        print(json.dumps(results[name] | {"name": name}), flush=True)
-        if arguments.json:
-            arguments.json.write_text(json.dumps(results, indent=1))
+        found, end = _child(
+            "one", arguments.folder, [name], arguments.timeout, 6 if name in timed else 1
+        )
+        results[name] = found.get(name, {"failed": end})
+        print(json.dumps({"name": name} | results[name])[:1500], flush=True)
+        _save(arguments.json, results)
 
     # The long ones first.
     order = timed + [n for n in names if n not in timed]
     with ThreadPoolExecutor(arguments.jobs) as pool:
         list(pool.map(one, order))
     ratios = []
-    print(f"{'program':22}{'lowered':>9}{'results without / on the GPU'}", flush=True)
-    for name in timed:
-        line = _child(["time", str(arguments.folder), "--only", name], 90)
-        results[name]["times"] = found = json.loads(line)
-        if HERE in found and THERE in found:
-            ratios.append(found[HERE] / found[THERE])
-            shown = f"{found[HERE]:10.1f} us {found[THERE]:10.1f} us {ratios[-1]:6.2f}x"
-        else:
-            shown = str(found)
-        print(f"{name:22}{shown}", flush=True)
-        if arguments.json:
-            arguments.json.write_text(json.dumps(results, indent=1))
+    print(f"{'program':22}{'without a GPU':>16}{'on the GPU':>16}{'ratio':>8}", flush=True)
+    waiting = list(timed)
+    while waiting:
+        found, end = _child("time", arguments.folder, waiting, 60, 1)
+        failed = next((n for n in waiting if n not in found), None)
+        if failed is not None:
+            found[failed] = {"failed": end}
+        for name in [n for n in waiting if n in found]:
+            waiting.remove(name)
+            results[name]["times"] = took = found[name]
+            shown = str(took)
+            if HERE in took and THERE in took:
+                ratios.append(took[HERE] / took[THERE])
+                shown = f"{took[HERE]:13.1f} us{took[THERE]:13.1f} us{ratios[-1]:7.2f}x"
+            print(f"{name:22}{shown}", flush=True)
+        _save(arguments.json, results)
     good = [r for r in results.values() if r.get(HERE) == r.get(THERE) == "equal"]
     clean = [r for r in results.values() if r.get(f"audit_{HERE}") == "clean"]
     print(f"equal to eager both ways: {len(good)} of {len(names)}; clean: {len(clean)}")
     if not ratios:
         return 1
     median = statistics.median(ratios)
-    print(f"median of {len(ratios)}: {median:.2f}x (promised {PROMISED}x), worst {max(ratios):.2f}x")
+    print(
+        f"median of {len(ratios)}: {median:.2f}x (promised {PROMISED}x), worst {max(ratios):.2f}x"
+    )
     return int(median > PROMISED or len(good) < len(names))
+
+
+def _save(path: Path | None, results: dict[str, Any]) -> None:
+    if path is not None:
+        path.write_text(json.dumps(results, indent=1))
 
 
 def main() -> int:
@@ -359,13 +386,14 @@ def main() -> int:
         return command_lower(arguments)
     if arguments.command == "run":
         return command_run(arguments)
-    (name,) = arguments.only
-    if arguments.command == "one":
-        print(json.dumps(run_one(name, arguments.folder)))
-        return 0
-    ways = {HERE: arguments.folder / name, THERE: arguments.folder / name / "gpu"}
-    ways = {way: place for way, place in ways.items() if (place / f"{name}.pte").exists()}
-    print(json.dumps(times(name, ways)))
+    for name in arguments.only:
+        if arguments.command == "one":
+            found = run_one(name, arguments.folder)
+        else:
+            ways = {HERE: arguments.folder / name, THERE: arguments.folder / name / "gpu"}
+            ways = {way: place for way, place in ways.items() if (place / f"{name}.pte").exists()}
+            found = {"name": name} | times(name, ways)
+        print(json.dumps(found), flush=True)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The programs that `deviceless.py` lowers without a GPU and on one, and what they are called with.
+"""The programs that `deviceless.py` lowers, and what each is called with.
 
 Weights and inputs come from seeds, so that both machines make the same ones. A small program
 shows that results are right; a timed one is large enough for its kernels to matter.
@@ -59,7 +59,9 @@ def seeded(module: nn.Module) -> nn.Module:
         drawn = torch.randn(value.shape, generator=generator)
         scale = 0.02 if value.dim() > 1 else 0.1
         with torch.no_grad():
-            value.copy_(drawn * scale + (1.0 if "norm" in name.lower() and value.dim() == 1 else 0))
+            value.copy_(
+                drawn * scale + (1.0 if "norm" in name.lower() and value.dim() == 1 else 0)
+            )
     return module
 
 
@@ -160,6 +162,22 @@ def branches() -> Program:
     return one(Branches(), (torch.ones(9),), (-torch.ones(9),))
 
 
+@program
+def host_reads() -> Program:
+    """Sizes and numbers that the host reads before it goes on."""
+
+    def run(x: Tensor, n: Tensor, t: Tensor) -> tuple[Tensor, ...]:
+        count = n.item()
+        torch._check(count >= 1)
+        torch._check(count <= 16)
+        return x[x > 0] * 2, torch.nonzero(x), torch.zeros(count, device=x.device) + t.item()
+
+    calls = [
+        (torch.randn(16, 4), torch.tensor(rows), torch.tensor(1.0 / rows)) for rows in (3, 16, 1)
+    ]
+    return one(run, *calls)
+
+
 # One for each kernel plugin, then one for each other plugin.
 
 
@@ -168,8 +186,10 @@ def scatter() -> Program:
     index = torch.randint(0, 64, (300,))
 
     def run(x: Tensor, i: Tensor, v: Tensor, n: Tensor) -> tuple[Tensor, ...]:
-        return x.scatter(0, i, v), n.scatter(0, i, torch.arange(300, device=n.device)), (
-            x.scatter(0, i, 2.5)
+        return (
+            x.scatter(0, i, v),
+            n.scatter(0, i, torch.arange(300, device=n.device)),
+            (x.scatter(0, i, 2.5)),
         )
 
     # A later value on the same element wins, so the outcome does not depend on a race.
@@ -195,7 +215,9 @@ def scatter_reduce() -> Program:
         )
         return *reduced, n.scatter_add(1, i, (v * 100).long())
 
-    return one(run, (torch.randn(30, 40), index, torch.randn(30, 500), torch.arange(1200).view(30, 40)))
+    return one(
+        run, (torch.randn(30, 40), index, torch.randn(30, 500), torch.arange(1200).view(30, 40))
+    )
 
 
 @program
@@ -299,7 +321,10 @@ def bucketize() -> Program:
 
 @program
 def conv1d_to_conv2d() -> Program:
-    return one(nn.Sequential(nn.Conv1d(5, 12, 5, padding=2, groups=1), nn.ReLU()), (torch.randn(2, 5, 90),))
+    return one(
+        nn.Sequential(nn.Conv1d(5, 12, 5, padding=2, groups=1), nn.ReLU()),
+        (torch.randn(2, 5, 90),),
+    )
 
 
 @program
@@ -375,7 +400,9 @@ class AttentionBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         parts = self.project_in(self.norm(x)).unflatten(-1, (3, self.heads, -1))
         q, k, v = parts.transpose(1, 3).unbind(2)
-        return x + self.project_out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        return x + self.project_out(
+            F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        )
 
 
 @program
@@ -421,6 +448,7 @@ def column_statistics() -> Program:
 
 @program
 def llama() -> Program:
+    import models  # noqa: F401  it makes torchvision importable
     from transformers import LlamaConfig, LlamaModel
 
     config = LlamaConfig(
@@ -439,6 +467,7 @@ def llama() -> Program:
 
 @program
 def bert() -> Program:
+    import models  # noqa: F401
     from transformers import BertConfig, BertModel
 
     config = BertConfig(

@@ -36,6 +36,7 @@ __all__ = [
     "inductor_compile_fx",
     "inductor_config",
     "inductor_cpp_builder",
+    "inductor_cpp_types",
     "inductor_cpp_wrapper",
     "inductor_device_memos",
     "inductor_graph",
@@ -255,6 +256,14 @@ def inductor_cpp_wrapper() -> type:
     from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 
     return CppWrapperCpu
+
+
+def inductor_cpp_types() -> Mapping[torch.dtype, str]:
+    """The C++ type of each dtype in the library's wrapper."""
+    from torch._inductor.codegen.cpp_utils import DTYPE_TO_CPP
+
+    types: Mapping[torch.dtype, str] = DTYPE_TO_CPP
+    return types
 
 
 def inductor_nvcc_options() -> ModuleType:

@@ -95,7 +95,7 @@ def pick(problem: Problem, writer: torch.Tensor, count: Size) -> torch.Tensor:
             BLOCK=1024,
             num_warps=4,
         )
-    return out.view(dtype)
+    return out.to(dtype)
 
 
 def fill(problem: Problem) -> torch.Tensor:
@@ -119,7 +119,7 @@ def fill(problem: Problem) -> torch.Tensor:
         BLOCK=512,
         num_warps=4,
     )
-    return out.view(dtype)
+    return out.to(dtype)
 
 
 def row_tile(inner: object) -> tuple[int, int]:

@@ -114,7 +114,8 @@ def bits(problem: Problem) -> Problem:
     """The problem over plain integers where its dtype is bool, which Triton holds as one bit."""
     if problem.base.dtype != torch.bool:
         return problem
-    return replace(problem, base=problem.base.view(torch.uint8), src=problem.src.view(torch.uint8))
+    # Not `view`: Inductor cannot view a bool that it computes in the same kernel as bytes.
+    return replace(problem, base=problem.base.to(torch.uint8), src=problem.src.to(torch.uint8))
 
 
 def suits_strips(problem: Problem) -> bool:

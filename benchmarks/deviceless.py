@@ -21,14 +21,16 @@ import copy
 import ctypes
 import fcntl
 import json
+import multiprocessing
 import os
+import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,33 @@ def benchmarks_in_turn() -> Iterator[None]:
 # Running.
 
 
+@dataclass
+class Wiring:
+    """Which of a method's inputs its library takes, in its order, and where its outputs go."""
+
+    inputs: list[int]
+    outputs: list[int]
+
+
+def read_wiring(pte: Path) -> dict[str, Wiring]:
+    """By method, for programs whose only other operators copy to the GPU and back."""
+    from executorch.exir._serialize._program import deserialize_pte_binary
+
+    found = {}
+    for plan in deserialize_pte_binary(pte.read_bytes()).program.execution_plan:
+        steps = [step.instr_args for chain in plan.chains for step in chain.instructions]
+        (at,) = [n for n, step in enumerate(steps) if hasattr(step, "delegate_index")]
+        copied_in = {step.args[1]: step.args[0] for step in steps[:at]}
+        copied_out = {step.args[0]: step.args[1] for step in steps[at + 1 :]}
+        given = [v for v in steps[at].args if v in copied_in]
+        made = [v for v in steps[at].args if v in copied_out]
+        found[plan.name] = Wiring(
+            [plan.inputs.index(copied_in[v]) for v in given],
+            [plan.outputs.index(copied_out[v]) for v in made],
+        )
+    return found
+
+
 class Loaded:
     """A lowered program's libraries in torch's AOTInductor container, weights from the files."""
 
@@ -129,6 +158,7 @@ class Loaded:
         from graftwork.backend.payload import read_program
 
         _show_libtorch()
+        self._wiring = read_wiring(folder / f"{name}.pte")
         self._runners = {}
         self._kept: list[Any] = []
         for delegate in read_program(folder / f"{name}.pte", data_file(name, folder)):
@@ -153,7 +183,10 @@ class Loaded:
         return flat.as_strided(weight.sizes, weight.strides, weight.offset)
 
     def __call__(self, method: str, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        return list(self._runners[method].run(list(inputs)))
+        wiring = self._wiring[method]
+        made = self._runners[method].run([inputs[at] for at in wiring.inputs])
+        outputs = dict(zip(wiring.outputs, made, strict=True))
+        return [outputs[at] for at in sorted(outputs)]
 
 
 def _show_libtorch() -> None:
@@ -177,31 +210,22 @@ def eager(program: Program) -> list[list[torch.Tensor]]:
     return results
 
 
-def check(name: str, folders: dict[str, Path]) -> dict[str, str]:
-    """For each way of lowering, "equal", or what is wrong."""
+def check(name: str, folder: Path) -> str:
+    """ "equal", or what is wrong with the program's outputs."""
     from graftwork.lowering import _EXACT, _TOLERANCES
     from graftwork.plugins.comparing import compare
 
     program = make(name)
     expected = eager(program)
-    verdicts = {}
-    for way, folder in folders.items():
-        try:
-            loaded, wrong = Loaded(name, folder), []
-            for number, (method, inputs) in enumerate(program.calls):
-                outputs = loaded(method, [x.cuda() for x in inputs])
-                torch.cuda.synchronize()
-                for place, (ours, theirs) in enumerate(
-                    zip(outputs, expected[number], strict=True)
-                ):
-                    tolerance = _TOLERANCES.get(theirs.dtype, _EXACT)
-                    difference = compare(ours.cpu(), theirs, tolerance)
-                    if difference.why:
-                        wrong.append(f"call {number} output {place}: {difference.why}")
-            verdicts[way] = "; ".join(wrong) or "equal"
-        except Exception as error:
-            verdicts[way] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-    return verdicts
+    loaded, wrong = Loaded(name, folder), []
+    for number, (method, inputs) in enumerate(program.calls):
+        outputs = loaded(method, [x.cuda() for x in inputs])
+        for place, (ours, theirs) in enumerate(zip(outputs, expected[number], strict=True)):
+            tolerance = _TOLERANCES.get(theirs.dtype, _EXACT)
+            difference = compare(ours.cpu(), theirs, tolerance)
+            if difference.why:
+                wrong.append(f"call {number} output {place}: {difference.why}")
+    return "; ".join(wrong) or "equal"
 
 
 def times(name: str, folders: dict[str, Path]) -> dict[str, float]:
@@ -262,45 +286,81 @@ def _captured(loaded: Loaded, method: str, sets: Sequence[Any]) -> Any:
 # The two commands.
 
 
-def run_one(name: str, folder: Path) -> dict[str, Any]:
-    """Lower on this GPU, audit and compare one program; everything is caught."""
-    folders = {HERE: folder / name, THERE: folder / name / "gpu"}
-    folders[THERE].mkdir(exist_ok=True)
-    result: dict[str, Any] = {"name": name}
-    try:
-        with benchmarks_in_turn():
-            result["seconds_on_gpu"] = lower(name, folders[THERE], None)["seconds"]
-    except Exception as error:
-        result["lowering_on_gpu"] = f"{type(error).__name__}: {error}"
-        del folders[THERE]
-    for way, place in folders.items():
-        result[f"audit_{way}"] = audit(name, place) or "clean"
-    result |= check(name, folders)
-    return result
+def check_here(name: str, folder: Path) -> dict[str, Any]:
+    """Audit and compare the program that was lowered without a GPU."""
+    found: dict[str, Any] = {f"audit_{HERE}": audit(name, folder / name) or "clean"}
+    return found | {HERE: check(name, folder / name)}
 
 
-def _child(command: str, folder: Path, names: Sequence[str], seconds: float, workers: int) -> Any:
-    """What a process of this script found for each name, and how it failed where it did."""
-    line = [sys.executable, __file__, command, str(folder), "--only", *names]
-    # Forked workers start at once; the GPU is only used by this process itself.
-    settings = {
-        "TORCHINDUCTOR_COMPILE_THREADS": str(workers),
-        "TORCHINDUCTOR_WORKER_START": "fork",
-    }
-    try:
-        done = subprocess.run(
-            line, capture_output=True, text=True, timeout=seconds, env=os.environ | settings
+def check_there(name: str, folder: Path) -> dict[str, Any]:
+    """Lower on this GPU, audit and compare."""
+    place = folder / name / "gpu"
+    place.mkdir(exist_ok=True)
+    with benchmarks_in_turn():
+        seconds = lower(name, place, None)["seconds"]
+    found: dict[str, Any] = {f"audit_{THERE}": audit(name, place) or "clean"}
+    return found | {"seconds_on_gpu": round(seconds, 1), THERE: check(name, place)}
+
+
+def time_both(name: str, folder: Path) -> dict[str, Any]:
+    """Time the program lowered both ways."""
+    ways = {HERE: folder / name, THERE: folder / name / "gpu"}
+    return {"times": times(name, {w: p for w, p in ways.items() if (p / f"{name}.pte").exists()})}
+
+
+class Task:
+    """A function of the program's name in a process of its own, which writes what it found."""
+
+    def __init__(self, work: Any, name: str, folder: Path, workers: int, start: str) -> None:
+        self.name, self.work, self.began = name, work, time.monotonic()
+        self.path = folder / name / f"{work.__name__}.json"
+        self.process = multiprocessing.get_context(start).Process(
+            target=_run_task, args=(work, name, folder, workers, self.path)
         )
-        said, end = done.stdout, f"exit {done.returncode}: {done.stderr.strip()[-900:]}"
-    except subprocess.TimeoutExpired as error:
-        said = error.stdout.decode() if isinstance(error.stdout, bytes) else error.stdout or ""
-        end = f"took more than {seconds:.0f} s"
-    found = {}
-    for text in said.splitlines():
-        if text.startswith("{"):
-            record = json.loads(text)
-            found[record.pop("name")] = record
-    return found, end
+        self.process.start()
+
+    def result(self, seconds: float) -> dict[str, Any] | None:
+        """What it found; None while it runs. It is ended after `seconds`."""
+        late = time.monotonic() - self.began > seconds
+        if self.process.is_alive() and not late:
+            return None
+        if self.process.is_alive() and self.process.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.join()
+        if self.path.exists():
+            found: dict[str, Any] = json.loads(self.path.read_text())
+            return found
+        end = f"took more than {seconds:.0f} s" if late else f"exit {self.process.exitcode}"
+        return {f"{self.work.__name__}_failed": end}
+
+
+def _run_task(work: Any, name: str, folder: Path, workers: int, path: Path) -> None:
+    os.setsid()  # so that compile workers end with it
+    log = path.with_suffix(".log").open("w")
+    os.dup2(log.fileno(), 1)
+    os.dup2(log.fileno(), 2)
+    torch._inductor.config.compile_threads = workers
+    torch._inductor.config.worker_start_method = "fork"
+    try:
+        found = work(name, folder)
+    except BaseException as error:
+        traceback.print_exc()
+        found = {f"{work.__name__}_failed": f"{type(error).__name__}: {error}"[:1500]}
+    path.write_text(json.dumps(found))
+    os.killpg(0, signal.SIGKILL)
+
+
+def _how_to_start() -> str:
+    """`fork`, which shares what is imported, unless an import has touched the GPU."""
+    probe = multiprocessing.get_context("fork").Process(target=_touch_gpu)
+    probe.start()
+    probe.join()
+    return "spawn" if probe.exitcode else "fork"
+
+
+def _touch_gpu() -> None:
+    torch.zeros(1, device="cuda").add_(1).item()
 
 
 def command_lower(arguments: argparse.Namespace) -> int:
@@ -321,40 +381,46 @@ def command_lower(arguments: argparse.Namespace) -> int:
 
 
 def command_run(arguments: argparse.Namespace) -> int:
+    _import_all()
     names = [n for n in PROGRAMS if (arguments.folder / n / f"{n}.pte").exists()]
     names = [n for n in names if not arguments.only or n in arguments.only]
     timed = [n for n in names if make(n).timed]
-    results: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {name: {} for name in names}
+    deadline = time.monotonic() + arguments.seconds
+    start = _how_to_start()
 
-    def one(name: str) -> None:
-        found, end = _child(
-            "one", arguments.folder, [name], arguments.timeout, 6 if name in timed else 1
-        )
-        results[name] = found.get(name, {"failed": end})
-        print(json.dumps({"name": name} | results[name])[:1500], flush=True)
+    def run(waiting: list[tuple[Any, str]], jobs: int) -> None:
+        running: list[Task] = []
+        while waiting or running:
+            left = deadline - time.monotonic()
+            while waiting and len(running) < jobs and left > 0:
+                work, name = waiting.pop(0)
+                workers = 4 if name in timed and work is check_there else 1
+                running.append(Task(work, name, arguments.folder, workers, start))
+            for task in list(running):
+                found = task.result(time.monotonic() - task.began + left)
+                if found is not None:
+                    running.remove(task)
+                    results[task.name] |= found
+                    print(f"{task.name:22}{json.dumps(found)[:600]}", flush=True)
+            if left <= 0:
+                waiting.clear()
+            time.sleep(0.1)
         _save(arguments.json, results)
 
-    # The long ones first.
     order = timed + [n for n in names if n not in timed]
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        list(pool.map(one, order))
+    run([(check_here, n) for n in order] + [(check_there, n) for n in order], arguments.jobs)
+    deadline = time.monotonic() + 5 * len(timed)
+    run([(time_both, n) for n in timed], 1)
     ratios = []
     print(f"{'program':22}{'without a GPU':>16}{'on the GPU':>16}{'ratio':>8}", flush=True)
-    waiting = list(timed)
-    while waiting:
-        found, end = _child("time", arguments.folder, waiting, 60, 1)
-        failed = next((n for n in waiting if n not in found), None)
-        if failed is not None:
-            found[failed] = {"failed": end}
-        for name in [n for n in waiting if n in found]:
-            waiting.remove(name)
-            results[name]["times"] = took = found[name]
-            shown = str(took)
-            if HERE in took and THERE in took:
-                ratios.append(took[HERE] / took[THERE])
-                shown = f"{took[HERE]:13.1f} us{took[THERE]:13.1f} us{ratios[-1]:7.2f}x"
-            print(f"{name:22}{shown}", flush=True)
-        _save(arguments.json, results)
+    for name in timed:
+        took = results[name].get("times", {})
+        shown = str(took or results[name])
+        if HERE in took and THERE in took:
+            ratios.append(took[HERE] / took[THERE])
+            shown = f"{took[HERE]:13.1f} us{took[THERE]:13.1f} us{ratios[-1]:7.2f}x"
+        print(f"{name:22}{shown[:200]}", flush=True)
     good = [r for r in results.values() if r.get(HERE) == r.get(THERE) == "equal"]
     clean = [r for r in results.values() if r.get(f"audit_{HERE}") == "clean"]
     print(f"equal to eager both ways: {len(good)} of {len(names)}; clean: {len(clean)}")
@@ -372,29 +438,32 @@ def _save(path: Path | None, results: dict[str, Any]) -> None:
         path.write_text(json.dumps(results, indent=1))
 
 
+def _import_all() -> None:
+    """Import what every process needs, once, without touching the GPU or starting a thread."""
+    import torch._inductor.config
+    import transformers  # noqa: F401
+    from executorch.backends.cuda import cuda_partitioner  # noqa: F401
+
+    from graftwork.plugins import installed_plugins
+
+    torch.set_num_threads(1)  # threads do not survive a fork
+
+    installed_plugins()
+    for name in PROGRAMS:
+        make(name)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("command", choices=["lower", "run", "one", "time"])
+    parser.add_argument("command", choices=["lower", "run"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--only", nargs="*", choices=list(PROGRAMS))
-    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 2))
-    parser.add_argument("--timeout", type=float, default=200)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--seconds", type=float, default=1200, help="for lowering on the GPU")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    if arguments.command == "lower":
-        return command_lower(arguments)
-    if arguments.command == "run":
-        return command_run(arguments)
-    for name in arguments.only:
-        if arguments.command == "one":
-            found = run_one(name, arguments.folder)
-        else:
-            ways = {HERE: arguments.folder / name, THERE: arguments.folder / name / "gpu"}
-            ways = {way: place for way, place in ways.items() if (place / f"{name}.pte").exists()}
-            found = {"name": name} | times(name, ways)
-        print(json.dumps(found), flush=True)
-    return 0
+    return (command_lower if arguments.command == "lower" else command_run)(arguments)
 
 
 if __name__ == "__main__":

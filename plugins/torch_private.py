@@ -42,6 +42,7 @@ __all__ = [
     "inductor_graph",
     "inductor_ir",
     "inductor_joint_graph",
+    "inductor_lowerings",
     "inductor_nvcc_options",
     "inductor_pad_mm",
     "inductor_python_wrapper",
@@ -51,6 +52,7 @@ __all__ = [
     "inductor_triton_helpers",
     "inductor_triton_heuristics",
     "inductor_triton_kernel",
+    "inductor_triton_calls",
     "inductor_triton_utils",
     "inductor_uniform_value_folder",
     "inductor_utils",
@@ -237,6 +239,14 @@ def inductor_ir() -> ModuleType:
     return module
 
 
+def inductor_lowerings() -> dict[Any, Any]:
+    """torch._inductor.lowering.lowerings: what each overload becomes."""
+    from torch._inductor.lowering import lowerings
+
+    table: dict[Any, Any] = lowerings
+    return table
+
+
 def inductor_tensor_lowering() -> Any:
     """Inductor's lowering of torch.tensor, which inlines small constants."""
     from torch._inductor.lowering import tensor
@@ -264,6 +274,13 @@ def inductor_cpp_types() -> Mapping[torch.dtype, str]:
 
     types: Mapping[torch.dtype, str] = DTYPE_TO_CPP
     return types
+
+
+def inductor_triton_calls() -> ModuleType:
+    """How the library calls a Triton kernel: DeferredTritonCallWrapper, CudaKernelParamCache."""
+    from torch._inductor.codegen import cpp_wrapper_gpu as module
+
+    return module
 
 
 def inductor_nvcc_options() -> ModuleType:

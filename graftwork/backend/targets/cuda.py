@@ -16,6 +16,7 @@ import torch
 
 from graftwork.backend.data_names import DEFAULT_DATA_NAME, check_data_name
 from graftwork.backend.manifest import ENTRY_NAME
+from graftwork.backend.outputs import make_outputs_contiguous
 from graftwork.backend.request import BuildRequest
 from graftwork.backend.runtime_exports import release
 from graftwork.plugins.errors import InputError, NotLowerableError
@@ -62,6 +63,8 @@ class CudaTarget:
 
     def build(self, request: BuildRequest) -> list[Path]:
         """Compile for each architecture, audit each library, then write the files."""
+        for program in request.programs.values():
+            make_outputs_contiguous(program)
         files: list[Path] = []
         archs = request.context.archs or ("",)
         for arch in archs:

@@ -285,5 +285,12 @@ PROPERTIES = (
         VALUES,
         _refused("k-of-zero", select_kth, _square, k=0, dim=0, keepdim=False),
     ),
-    _equal("median-equals-eager", select_median, _medians(), VALUES),
+    Property(
+        "median-equals-eager",
+        _medians(),
+        VALUES,
+        reference=lambda x, dim: on_cpu(select_median)(x.contiguous(), dim=dim),
+        reference_reason=f"{ELSEWHERE}; CPU eager reads past the end of an expanded tensor",
+        road="direct",
+    ),
 )

@@ -27,8 +27,9 @@ def make_outputs_contiguous(program: ExportedProgram) -> int:
     count = 0
     for at, (result, spec) in enumerate(zip(results, specs, strict=True)):
         value = getattr(result, "meta", {}).get("val")
-        kept = spec.kind is not OutputKind.USER_OUTPUT or not isinstance(value, torch.Tensor)
-        if kept or is_contiguous(value):
+        if spec.kind is not OutputKind.USER_OUTPUT or not isinstance(value, torch.Tensor):
+            continue
+        if is_contiguous(value):
             continue
         with graph.inserting_before(end):
             copied = graph.call_function(

@@ -8,6 +8,7 @@ reads is stored as it was when the program was traced.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -49,7 +50,7 @@ def _apply(patches: Patches) -> None:
         if stock is None:
             continue
         lowerings[op] = _after_freezing(stock)
-        patches.at_end(lambda op=op, stock=stock: lowerings.__setitem__(op, stock))
+        patches.at_end(functools.partial(lowerings.__setitem__, op, stock))
 
 
 def _after_freezing(stock: Callable[..., Any]) -> Callable[..., Any]:

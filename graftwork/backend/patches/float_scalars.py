@@ -79,13 +79,17 @@ def _apply(patches: Patches) -> None:
 
 def _on_the_gpu(patches: Patches) -> None:
     calls = torch_private.inductor_triton_calls()
+    if not hasattr(calls.DeferredTritonCallWrapper, "_get_cpp_param_type"):
+        return  # an older release, which writes the parameter elsewhere
     types = {"fp32": "float", "fp64": "double"}
 
     def parameter(self: Any, name: str, arg_type: Any, *args: Any, **kwargs: Any) -> Any:
         stock: str = stock_parameter(self, name, arg_type, *args, **kwargs)
         meta = (calls.CudaKernelParamCache.get(self.kernel_name) or {}).get("triton_meta") or {}
         kind = types.get(str(meta.get("signature", {}).get(name)))
-        return f"{kind} {name}" if kind and stock in (f"int64_t {name}", f"float {name}") else stock
+        return (
+            f"{kind} {name}" if kind and stock in (f"int64_t {name}", f"float {name}") else stock
+        )
 
     stock_parameter = patches.set(
         calls.DeferredTritonCallWrapper, "_get_cpp_param_type", parameter

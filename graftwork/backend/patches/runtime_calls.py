@@ -45,7 +45,8 @@ def _apply(patches: Patches) -> None:
         self: Any, dtype: torch.dtype, tensor: str, scalar: str, indented_buffer: Any = None
     ) -> None:
         if dtype == torch.bool:
-            return stock_item(self, dtype, tensor, scalar, indented_buffer)
+            stock_item(self, dtype, tensor, scalar, indented_buffer)
+            return
         writer = indented_buffer or self
         host, data = f"{scalar}_host", f"{scalar}_data"
         kind, device = self.codegen_dtype(dtype), self.codegen_device(torch.device("cpu"))
@@ -89,9 +90,8 @@ def _checked(call: str) -> str:
 
 def _is_needed() -> bool:
     """Whether this torch's wrapper makes such a call."""
-    return "aoti_torch_item_" in inspect.getsource(
-        torch_private.inductor_cpp_wrapper().codegen_tensor_item
-    )
+    wrapper: Any = torch_private.inductor_cpp_wrapper()
+    return "aoti_torch_item_" in inspect.getsource(wrapper.codegen_tensor_item)
 
 
 _patch = SharedPatch("runtime-calls", _apply, _is_needed)

@@ -35,6 +35,7 @@ __all__ = [
     "ensure_cuda_device_guard",
     "fake_mode_of",
     "fake_tensor_module",
+    "forget_pending_symbols",
     "free_tensor_handles",
     "give_back_pool",
     "has_cuda_build",
@@ -43,17 +44,20 @@ __all__ = [
     "inductor_compile_fx",
     "inductor_config",
     "inductor_cpp_builder",
+    "inductor_cpp_types",
     "inductor_cpp_wrapper",
     "inductor_device_memos",
     "inductor_graph",
     "inductor_ir",
     "inductor_joint_graph",
+    "inductor_lowerings",
     "inductor_nvcc_options",
     "inductor_pad_mm",
     "inductor_python_wrapper",
     "inductor_size_hint",
     "inductor_template_caller",
     "inductor_tensor_lowering",
+    "inductor_triton_calls",
     "inductor_triton_helpers",
     "inductor_triton_heuristics",
     "inductor_triton_kernel",
@@ -125,6 +129,16 @@ def fake_mode_of(values: Any) -> FakeTensorMode | None:
         if isinstance(value, FakeTensor):
             return value.fake_mode
     return None
+
+
+def forget_pending_symbols(mode: FakeTensorMode | None) -> None:
+    """Forget symbols that a finished pass made and never bound to a node's output.
+
+    The next trace under `mode` would raise PendingUnbackedSymbolNotFound at its first node, for
+    symbols that are none of its own.
+    """
+    if mode is not None and mode.shape_env is not None:
+        mode.shape_env.pending_fresh_unbacked_symbols.clear()
 
 
 def symbolic_expression(value: Any) -> Any:
@@ -235,6 +249,14 @@ def inductor_ir() -> ModuleType:
     return module
 
 
+def inductor_lowerings() -> dict[Any, Any]:
+    """torch._inductor.lowering.lowerings: what each overload becomes."""
+    from torch._inductor.lowering import lowerings
+
+    table: dict[Any, Any] = lowerings
+    return table
+
+
 def inductor_tensor_lowering() -> Any:
     """Inductor's lowering of torch.tensor, which inlines small constants."""
     from torch._inductor.lowering import tensor
@@ -254,6 +276,21 @@ def inductor_cpp_wrapper() -> type:
     from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 
     return CppWrapperCpu
+
+
+def inductor_cpp_types() -> Mapping[torch.dtype, str]:
+    """The C++ type of each dtype in the library's wrapper."""
+    from torch._inductor.codegen.cpp_utils import DTYPE_TO_CPP
+
+    types: Mapping[torch.dtype, str] = DTYPE_TO_CPP
+    return types
+
+
+def inductor_triton_calls() -> ModuleType:
+    """How the library calls a Triton kernel: DeferredTritonCallWrapper, CudaKernelParamCache."""
+    from torch._inductor.codegen import cpp_wrapper_gpu as module
+
+    return module
 
 
 def inductor_nvcc_options() -> ModuleType:

@@ -31,6 +31,7 @@ from graftwork.backend.deviceless import Decisions, deviceless
 from graftwork.backend.host import portable_host, portable_host_options
 from graftwork.backend.request import BuildRequest
 from graftwork.backend.unlowered import UnloweredReport
+from graftwork.plugins import torch_private
 from graftwork.plugins.errors import GraftworkError, NotLowerableError
 
 __all__ = ["Outcome", "collecting", "install"]
@@ -269,12 +270,24 @@ def _compile_context(stock: Any) -> Callable[..., Any]:
             with ExitStack() as stack:
                 stack.enter_context(stock(cls, compile_specs))
                 stack.enter_context(portable_host())
+                if _state.compile is not None:
+                    _forget_pending_symbols(_state.compile.program)
                 stack.enter_context(_request(options).compile_patches())
                 yield
 
         return both()
 
     return get_extra_aoti_compile_context_manager
+
+
+def _forget_pending_symbols(program: Any) -> None:
+    """Let the compile start clean: ExecuTorch's passes run nodes again and drop what they make.
+
+    Each run of `nonzero` or `.item()` makes a new symbol, and the compiler's trace takes those
+    left over for its own.
+    """
+    values = [node.meta.get("val") for node in program.graph_module.graph.nodes]
+    torch_private.forget_pending_symbols(torch_private.fake_mode_of(values))
 
 
 def _move_program(stock: Any) -> Callable[..., Any]:

@@ -21,6 +21,7 @@ from torch.export import ExportedProgram
 
 from graftwork.backend.cuda_compose import install
 from graftwork.backend.cuda_options import CudaOptions
+from graftwork.backend.outputs import make_outputs_contiguous
 from graftwork.plugins import LoweringContext, rewrite_program, select_plugins
 from graftwork.plugins.errors import InputError
 
@@ -66,7 +67,9 @@ class CudaPartitioner(AotiPartitioner):  # type: ignore[misc]  # executorch is u
             return exported_program
         self._rewritten = True
         context: LoweringContext = self.settings.context()
-        return rewrite_program(exported_program, self.selection, context)[0]
+        program = rewrite_program(exported_program, self.selection, context)[0]
+        make_outputs_contiguous(program)
+        return program
 
     def partition(self, exported_program: ExportedProgram) -> Any:
         """Tag what the delegate takes.

@@ -142,10 +142,14 @@ def _index_put(
         return out
     dim, mask = _one_mask(self, indices)
     spread = mask.view((1,) * dim + mask.shape + (1,) * (self.dim() - dim - mask.dim()))
-    values = values.view((1,) * (self.dim() - mask.dim() + 1 - values.dim()) + values.shape)
-    if same(values.shape[dim], 1):
+    leading = (1,) * (self.dim() - mask.dim() + 1 - values.dim())
+    if values.dim() == 0:
+        chosen = values  # Inductor cannot reshape a number that it writes into the code
+    elif same((leading + values.shape)[dim], 1):
+        values = values.view(leading + values.shape)
         chosen = values.view(values.shape[:dim] + (1,) * mask.dim() + values.shape[dim + 1 :])
     else:
+        values = values.view(leading + values.shape)
         chosen = mask_put(self, mask, dim, values)
     put = torch.where(spread, self + chosen if accumulate else chosen, self)
     return laid_out_as(self, put)

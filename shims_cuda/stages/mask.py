@@ -123,18 +123,25 @@ def scan_counts(counts, total, blocks, BLOCK: tl.constexpr):  # type: ignore[no-
 
 
 @jit
-def rank_block(kept, offsets, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Positions of the block, which are kept, and the rank each has if it is."""
-    p = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    here = tl.load(kept + p, mask=p < size, other=0).to(tl.int32)
-    rank = tl.load(offsets + tl.program_id(0)) + tl.cumsum(here, 0) - 1
-    return p, here != 0, rank
+def positions(BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Where this program's block lies."""
+    return tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+
+
+# Helpers take values, not pointers: Inductor takes every pointer given to a helper for one that
+# its results may point into, and so for a tensor that the kernel writes.
+@jit
+def rank_block(here, before):  # type: ignore[no-untyped-def]
+    """Which elements of the block are kept, and the rank each has if it is."""
+    return here != 0, before + tl.cumsum(here.to(tl.int32), 0) - 1
 
 
 @jit
 def write_ranks(kept, offsets, out, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """out = the rank, or -1."""
-    p, keep, rank = rank_block(kept, offsets, size, BLOCK)
+    p = positions(BLOCK)
+    here = tl.load(kept + p, mask=p < size, other=0)
+    keep, rank = rank_block(here, tl.load(offsets + tl.program_id(0)))
     tl.store(out + p, tl.where(keep, rank, -1).to(out.dtype.element_ty), mask=p < size)
 
 
@@ -143,7 +150,9 @@ def write_kept(  # type: ignore[no-untyped-def]
     kept, offsets, values, out, step, size, count, BLOCK: tl.constexpr
 ):
     """out[rank] = value, for what is kept."""
-    p, keep, rank = rank_block(kept, offsets, size, BLOCK)
+    p = positions(BLOCK)
+    here = tl.load(kept + p, mask=p < size, other=0)
+    keep, rank = rank_block(here, tl.load(offsets + tl.program_id(0)))
     value = tl.load(values + p * step, mask=keep, other=0)
     tl.store(out + rank, value, mask=keep & (rank < count))
 
@@ -166,7 +175,9 @@ def write_coordinates(  # type: ignore[no-untyped-def]
     BLOCK: tl.constexpr,
 ):
     """out[d, rank] = the coordinate along `last` and up to three dims before, for what is kept."""
-    p, keep, rank = rank_block(kept, offsets, size, BLOCK)
+    p = positions(BLOCK)
+    here = tl.load(kept + p, mask=p < size, other=0)
+    keep, rank = rank_block(here, tl.load(offsets + tl.program_id(0)))
     keep &= rank < count
     line = (p if WIDE else p.to(tl.int32)) // later
     target = out + tl.cast(last, tl.int64) * count + rank

@@ -70,7 +70,7 @@ TABLE = {
         (X, torch.tensor(1.5)),
         SILENT,
         "aoti_torch_item_float32",
-        None,
+        "runtime-calls",
         "sm_90",
     ),
     "antialiased resize": (

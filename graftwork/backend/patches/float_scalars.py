@@ -1,10 +1,12 @@
 """`x * t.item()`: a float read from a tensor must reach the kernel with all of its digits.
 
-Two places of Inductor lose some:
+Three places of Inductor lose some:
 
 - A CPU kernel takes every such number as a `float`, also one read from a float64 tensor:
   t = 1/3 is computed as 0.3333333432674408, 1e-300 as 0 (pytorch/pytorch#170289). While this
   patch is held it is a `double`, which holds any float the program can read.
+- On the GPU the library's code takes it as an `int64_t` on the way to the kernel, so that a scale
+  of 1.5 is computed as 0. While this patch is held it has the type that the kernel takes.
 - A user's Triton kernel takes a Python float as float64, where Triton's own launch gives it
   float32, so that `x * 0.1` differs from eager (pytorch/pytorch#190340). While this patch is held
   it is what the launch would give.
@@ -52,6 +54,7 @@ def _apply(patches: Patches) -> None:
 
     stock_argdefs = patches.set(common.KernelArgs, "cpp_argdefs", cpp_argdefs)
 
+    _on_the_gpu(patches)
     inside = threading.local()
 
     def define_kernel(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -71,6 +74,25 @@ def _apply(patches: Patches) -> None:
 
     stock_signature = patches.set(
         torch_private.inductor_triton_utils(), "signature_of", signature_of
+    )
+
+
+def _on_the_gpu(patches: Patches) -> None:
+    calls = torch_private.inductor_triton_calls()
+    if not hasattr(calls.DeferredTritonCallWrapper, "_get_cpp_param_type"):
+        return  # an older release, which writes the parameter elsewhere
+    types = {"fp32": "float", "fp64": "double"}
+
+    def parameter(self: Any, name: str, arg_type: Any, *args: Any, **kwargs: Any) -> Any:
+        stock: str = stock_parameter(self, name, arg_type, *args, **kwargs)
+        meta = (calls.CudaKernelParamCache.get(self.kernel_name) or {}).get("triton_meta") or {}
+        kind = types.get(str(meta.get("signature", {}).get(name)))
+        return (
+            f"{kind} {name}" if kind and stock in (f"int64_t {name}", f"float {name}") else stock
+        )
+
+    stock_parameter = patches.set(
+        calls.DeferredTritonCallWrapper, "_get_cpp_param_type", parameter
     )
 
 

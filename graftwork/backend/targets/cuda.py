@@ -15,7 +15,9 @@ from typing import Any
 import torch
 
 from graftwork.backend.data_names import DEFAULT_DATA_NAME, check_data_name
+from graftwork.backend.in_parallel import run_all
 from graftwork.backend.manifest import ENTRY_NAME
+from graftwork.backend.outputs import make_outputs_contiguous
 from graftwork.backend.request import BuildRequest
 from graftwork.backend.runtime_exports import release
 from graftwork.plugins.errors import InputError, NotLowerableError
@@ -62,11 +64,17 @@ class CudaTarget:
 
     def build(self, request: BuildRequest) -> list[Path]:
         """Compile for each architecture, audit each library, then write the files."""
-        files: list[Path] = []
+        for program in request.programs.values():
+            make_outputs_contiguous(program)
         archs = request.context.archs or ("",)
-        for arch in archs:
-            suffix = f"_{arch}" if len(archs) > 1 else ""
-            files += _build_one(request, arch, suffix)
+
+        def build(arch: str) -> tuple[list[Path], dict[str, Any]]:
+            return _build_one(request, arch, f"_{arch}" if len(archs) > 1 else "")
+
+        files: list[Path] = []
+        for arch, (written, record) in zip(archs, run_all(build, archs), strict=True):
+            files += written
+            request.record[arch or "this GPU"] = record
         return files
 
     def why_not_runnable(self) -> str:
@@ -85,7 +93,8 @@ class CudaTarget:
         raise InputError(f"{artifact}: {self.why_not_runnable()}")
 
 
-def _build_one(request: BuildRequest, arch: str, suffix: str) -> list[Path]:
+def _build_one(request: BuildRequest, arch: str, suffix: str) -> tuple[list[Path], dict[str, Any]]:
+    """The files for one architecture, and what there is to report."""
     from executorch.exir.backend.compile_spec_schema import CompileSpec
 
     from graftwork.backend import executorch_api
@@ -138,7 +147,7 @@ def _build_one(request: BuildRequest, arch: str, suffix: str) -> list[Path]:
         program.write_to_file(file)
     program.write_tensor_data_to_file(str(request.directory))
     shutil.rmtree(workspace)
-    request.record[arch or "this GPU"] = {
+    record = {
         "runtime": options.release,
         "libraries": [
             {
@@ -152,7 +161,7 @@ def _build_one(request: BuildRequest, arch: str, suffix: str) -> list[Path]:
         "decisions": [decisions.to_dict() for decisions in outcome.decisions],
     }
     ptd = request.directory / f"{data_name}.ptd"
-    return [pte, ptd] if ptd.exists() else [pte]
+    return [pte, ptd] if ptd.exists() else [pte], record
 
 
 def _operators_left(edge: Any, methods: Mapping[str, Any]) -> list[str]:

@@ -67,3 +67,19 @@ def _current_device(graph):
     import types
 
     return graph.V.set_graph_handler(types.SimpleNamespace(current_device=torch.device("cuda")))
+
+
+@pytest.mark.parametrize(("kind", "parameter"), [("fp64", "double"), ("fp32", "float")])
+def test_on_the_gpu_a_float_is_no_integer_on_its_way_to_the_kernel(kind, parameter, monkeypatch):
+    """A scale of 1.5 was computed as 0: the library took it as an int64_t."""
+    import sympy
+
+    calls = torch_private.inductor_triton_calls()
+    known = {"triton_meta": {"signature": {"ks0": kind, "ks1": "i64", "x": "*fp32"}}}
+    monkeypatch.setattr(calls.CudaKernelParamCache, "get", lambda name: known)
+    call = calls.DeferredTritonCallWrapper("call_k", "k", {}, [])
+    with patch.patch_compile():
+        assert call._get_cpp_param_type("ks0", sympy.Symbol) == f"{parameter} ks0"
+        assert call._get_cpp_param_type("ks1", sympy.Symbol) == "int64_t ks1"
+        assert call._get_cpp_param_type("x", torch.float32) == "const x_type_& x"
+    assert call._get_cpp_param_type("ks0", sympy.Symbol) == "int64_t ks0"

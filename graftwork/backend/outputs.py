@@ -1,0 +1,60 @@
+"""`return x.t()`: outputs of a program for ExecuTorch's CUDA delegate, made contiguous.
+
+The runtime lands an output in a tensor whose layout was planned from the program, and takes it
+from the delegate only where it is contiguous. `make_outputs_contiguous` copies the others at the
+end of the program, so that the plan and the delegate agree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind, TensorArgument
+
+from graftwork.plugins import torch_private
+
+__all__ = ["is_contiguous", "make_outputs_contiguous"]
+
+
+def make_outputs_contiguous(program: ExportedProgram) -> int:
+    """Copy, in place in the program, every user output with other strides; returns how many."""
+    graph = program.graph_module.graph
+    (end,) = [node for node in graph.nodes if node.op == "output"]
+    results, specs = list(end.args[0]), program.graph_signature.output_specs
+    count = 0
+    for at, (result, spec) in enumerate(zip(results, specs, strict=True)):
+        value = getattr(result, "meta", {}).get("val")
+        if spec.kind is not OutputKind.USER_OUTPUT or not isinstance(value, torch.Tensor):
+            continue
+        if is_contiguous(value):
+            continue
+        with graph.inserting_before(end):
+            copied = graph.call_function(
+                torch.ops.aten.clone.default,
+                (result,),
+                {"memory_format": torch.contiguous_format},
+            )
+        copied.meta = dict(result.meta)
+        copied.meta["val"] = value.clone(memory_format=torch.contiguous_format)
+        results[at] = copied
+        specs[at] = dataclasses.replace(spec, arg=TensorArgument(name=copied.name))
+        count += 1
+    if count:
+        end.args = (tuple(results),)
+        program.graph_module.recompile()
+    return count
+
+
+def is_contiguous(value: torch.Tensor) -> bool:
+    """Whether a tensor, or one that stands for it, is contiguous for every size; no guard."""
+    expected: Any = 1
+    for size, stride in reversed(list(zip(value.shape, value.stride(), strict=True))):
+        if torch_private.statically_known_true(size == 1):
+            continue
+        if not torch_private.statically_known_true(stride == expected):
+            return False
+        expected = expected * size
+    return True

@@ -1,0 +1,62 @@
+"""Every output reaches the runtime contiguous, and so the program says."""
+
+import pytest
+import torch
+from torch import nn
+
+from graftwork.backend.outputs import is_contiguous, make_outputs_contiguous
+from graftwork.lowering import lower
+
+
+class Parts(nn.Module):
+    def forward(self, x):
+        y = x * 2
+        left, right = (x + 3).split(3, 1)
+        return y[8:], y.t(), left, right
+
+
+def test_outputs_with_other_strides_are_copied():
+    x = torch.randn(16, 6)
+    program = torch.export.export(Parts(), (x,))
+    assert make_outputs_contiguous(program) == 3
+    program.validate()
+    outputs = program.module()(x)
+    assert all(out.is_contiguous() for out in outputs)
+    for ours, theirs in zip(outputs, Parts()(x), strict=True):
+        assert torch.equal(ours, theirs)
+    assert make_outputs_contiguous(program) == 0
+
+
+def test_dynamic_sizes_and_sizes_of_one():
+    rows = torch.export.Dim("rows", min=2)
+    program = torch.export.export(
+        nn.Flatten(), (torch.randn(4, 3, 2),), dynamic_shapes=({0: rows},)
+    )
+    assert make_outputs_contiguous(program) == 0
+    assert is_contiguous(torch.empty(1, 5).t())
+    assert is_contiguous(torch.empty_strided((1, 3), (77, 1)))
+    assert not is_contiguous(torch.empty(2, 3).t())
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_parts_of_one_buffer_are_outputs_of_their_own(enabled, tmp_path, deep):
+    """As views they fail at the first execution: SlimTensor storage_offset must be 0."""
+    disable = [] if enabled else ["own-outputs"]
+    code = []
+    graph = __import__("torch._inductor.graph", fromlist=["GraphLowering"]).GraphLowering
+    stock = graph.codegen_with_cpp_wrapper
+
+    def codegen(self):
+        result = stock(self)
+        code.append(str(result[0].value))
+        return result
+
+    graph.codegen_with_cpp_wrapper = codegen
+    try:
+        arguments = {"target": "cuda", "archs": ["sm_90"], "directory": tmp_path, "verify": False}
+        lower(Parts(), (torch.randn(16, 6),), disable=disable, **arguments)
+    finally:
+        graph.codegen_with_cpp_wrapper = stock
+    released = [line for line in code[0].splitlines() if "output_handles[" in line and "=" in line]
+    views = [line for line in released if "= var_" in line]
+    assert bool(views) is not enabled

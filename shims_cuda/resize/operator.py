@@ -1,0 +1,196 @@
+"""The resize operator: from image and sizes to two launches."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+
+from graftwork.plugins import Declined
+from graftwork.plugins.toolkit import kernels as launching
+from graftwork.plugins.toolkit.kernels import at_least_one, cdiv, launch
+from graftwork.plugins.toolkit.resample import (
+    LARGEST_SCALE,
+    Axis,
+    Filter,
+    count_taps,
+    uses_factor,
+)
+from graftwork.plugins.toolkit.symbolic import Size, known
+from graftwork.plugins.torch_private import suggest_memory_format
+
+from . import kernels
+
+DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiles:
+    """How the work is cut.
+
+    Attributes:
+        rows: output rows of a program.
+        unroll: input rows, and elements of a window, loaded before the first is used.
+        read: input elements of a row.
+        write: output elements of a row.
+        warps: of a program.
+    """
+
+    rows: int
+    unroll: int
+    read: int
+    write: int
+    warps: int
+
+
+def resize(
+    image: torch.Tensor,
+    output_size: Sequence[Size],
+    filter: Filter,
+    align_corners: bool,
+    factors: Sequence[float | None],
+) -> torch.Tensor:
+    """Resize the last two dims of `image` (N, C, H, W) to `output_size`, antialiased.
+
+    float16 and bfloat16 are computed in float32 and rounded once; float64 in float64. The memory
+    format of `image` is kept.
+
+    Raises:
+        Declined: a dtype that is not floating point.
+    """
+    if image.dtype not in DTYPES:
+        raise Declined(f"the resize kernel takes floating point images, not {image.dtype}")
+    channels_last = suggest_memory_format(image) == torch.channels_last
+    if channels_last:
+        image = image.contiguous(memory_format=torch.channels_last)
+    elif not known(image.stride(3) == 1):
+        image = image.contiguous()
+    axes = [
+        Axis(image.shape[dim], output_size[dim - 2], align_corners, factors[dim - 2])
+        for dim in (2, 3)
+    ]
+    result: torch.Tensor = antialiased_resize(
+        image,
+        [axis.target for axis in axes],
+        [_taps(axis, filter.radius) for axis in axes],
+        [_given_scale(axis) for axis in axes],
+        align_corners,
+        filter.radius == 2,
+        channels_last,
+    )
+    return result
+
+
+def _taps(axis: Axis, radius: int) -> Size:
+    return 1 if known(axis.size == axis.target) else count_taps(axis, radius)
+
+
+def _given_scale(axis: Axis) -> float:
+    """The scale that a factor gives; 0 where the sizes give it."""
+    if not uses_factor(axis):
+        return 0.0
+    assert axis.factor is not None
+    return min(1 / axis.factor, LARGEST_SCALE)
+
+
+@torch.library.triton_op("graftwork::antialiased_resize", mutates_args={})
+def antialiased_resize(
+    image: torch.Tensor,
+    size: Sequence[int],
+    taps: Sequence[int],
+    scales: Sequence[float],
+    align_corners: bool,
+    cubic: bool,
+    channels_last: bool,
+) -> torch.Tensor:
+    """The last two dims of `image` (N, C, H, W) resized to `size`, contiguous or channels last.
+
+    `image` is channels last, or has a contiguous last dimension. `taps` bound the lengths of the
+    windows, height and width; `scales` are input elements an output element, 0 for what the
+    sizes give. An axis that keeps its size is left alone.
+    """
+    batch, channels, _, width = image.shape
+    target_h, target_w = size
+    computed = torch.promote_types(image.dtype, torch.float32)
+    windows = _windows(image, computed, size, taps, scales, align_corners, cubic)
+    strides = (image.stride(0), image.stride(1), image.stride(2))
+    if channels_last:
+        step, planes, channels = channels, batch, 1
+        out = image.new_empty(batch, target_h, target_w, step).permute(0, 3, 1, 2)
+    else:
+        step, planes = 1, batch * channels
+        out = image.new_empty(batch, channels, target_h, target_w)
+    vector = 16 // image.element_size()
+    vector = vector if known(width * step % vector == 0) else 1
+    tiles = _tiles(image, width, target_w, taps[1], step)
+    most = _columns(tiles, width, target_w, (taps[1] + 1) * step + vector)
+    column_blocks = cdiv(target_w * step, most)
+    columns = cdiv(target_w * step, column_blocks)
+    row_blocks = cdiv(target_h, tiles.rows)
+    middle = image.new_empty(
+        planes * row_blocks * tiles.rows * width * step, dtype=computed
+    )
+    launch(
+        kernels.resize_kernel,
+        (planes * row_blocks * column_blocks,),
+        *(image, middle, out, *windows),
+        *(planes, channels, width, target_h, target_w, taps[1], step),
+        *(row_blocks, column_blocks, columns),
+        *(*strides, out.stride(0), out.stride(1), out.stride(2)),
+        **{"ROWS": tiles.rows, "UNROLL": tiles.unroll, "READ": tiles.read, "WRITE": tiles.write},
+        VECTOR=vector,
+        num_warps=tiles.warps,
+    )
+    return out
+
+
+def _windows(
+    image: torch.Tensor,
+    dtype: torch.dtype,
+    size: Sequence[int],
+    taps: Sequence[int],
+    scales: Sequence[float],
+    align_corners: bool,
+    cubic: bool,
+) -> list[torch.Tensor]:
+    """start (out,), count (out,), weight of the height (taps, out) and width (out, taps)."""
+    found = []
+    for target, longest in zip(size, taps, strict=True):
+        found += [image.new_empty(target, dtype=torch.int32) for _ in range(2)]
+        found.append(image.new_empty(longest * target, dtype=dtype))
+    block = 32
+    launch(
+        kernels.windows_kernel,
+        (cdiv(size[0] + size[1], block), 2),
+        *(*found[:3], image.shape[2], size[0], taps[0]),
+        *(*found[3:], image.shape[3], size[1], taps[1]),
+        **{"SCALE_H": scales[0], "SCALE_W": scales[1], "ALIGN": align_corners, "CUBIC": cubic},
+        **{"BLOCK": block, "TAPS": 32},
+        num_warps=4,
+    )
+    return found
+
+
+def _tiles(image: torch.Tensor, width: Size, target: Size, taps: Size, step: Size) -> Tiles:
+    """Tiles that read about what they write for, where the sizes are known."""
+    if launching.is_interpreted(image):  # few and large programs: the interpreter pays by the step
+        return Tiles(32, 4, 512, 256, 4)
+    if known(width < target):
+        return Tiles(8, 4, 128, 256, 4)
+    need = 64 * width // target + (taps + 1) * step + 8
+    read = min(max(_power_of_two(need), 128), 512) if isinstance(need, int) else 512
+    return Tiles(8, 4, read, 64, 2)
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << (number - 1).bit_length()
+
+
+def _columns(tiles: Tiles, width: Size, target: Size, overlap: Size) -> Size:
+    """Output elements of a program: as many as one read holds the windows of."""
+    most = at_least_one((tiles.read - overlap) * target // width)
+    if isinstance(most, int):
+        return min(most, tiles.write)
+    fewer: Size = torch.sym_min(most, tiles.write)  # type: ignore[no-untyped-call]  # untyped
+    return fewer

@@ -1,0 +1,56 @@
+"""What the resize kernel promises: ATen's numbers in every layout, NaN in its windows."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import strategies as st
+
+from graftwork.plugins import Property, Tolerance
+from graftwork.plugins.toolkit.resample_cases import (
+    absurd_cases,
+    benchmarks,
+    by_the_formulas,
+    cases,
+    column_cases,
+    rounded_once,
+)
+
+PROPERTIES = (
+    Property(
+        "float-resizes-equal-aten",
+        cases(torch.float32),
+        Tolerance(absolute=2e-5),
+        road="direct",
+        benchmarks=benchmarks(),
+    ),
+    Property(
+        "double-resizes-equal-aten",
+        cases(torch.float64),
+        Tolerance(absolute=1e-12),
+        road="direct",
+    ),
+    Property(
+        "half-resizes-round-once",
+        st.sampled_from((torch.float16, torch.bfloat16)).flatmap(cases),
+        Tolerance(relative=2**-7, absolute=1e-6),
+        reference=rounded_once,
+        reference_reason="ATen's CPU kernels take no half types: its float32 result, rounded",
+        road="direct",
+    ),
+    Property(
+        "absurd-factors-follow-the-formulas",
+        absurd_cases(),
+        Tolerance(absolute=1e-4, strides=False),
+        reference=by_the_formulas,
+        reference_reason="ATen's CPU kernel reads outside the image for such factors",
+        road="direct",
+    ),
+    Property(
+        "columns-follow-the-formulas",
+        column_cases(),
+        Tolerance(absolute=2e-5, strides=False),
+        reference=by_the_formulas,
+        reference_reason="ATen's CPU kernel repeats its first row where the width becomes 1",
+        road="direct",
+    ),
+)

@@ -72,9 +72,11 @@ def images(draw: st.DrawFn, dtype: torch.dtype, shape: Sequence[int], layout: st
 
 
 @st.composite
-def cases(draw: st.DrawFn, dtype: torch.dtype) -> Case:
+def cases(
+    draw: st.DrawFn, dtype: torch.dtype, most_channels: int = 5, most_elements: int = 30
+) -> Case:
     """Static and dynamic sizes, given, by factors or from the input; NaN and infinity."""
-    sizes = st.integers(1, 30)
+    sizes = st.integers(1, most_elements)
     dynamic = draw(st.booleans())
     mode = draw(st.sampled_from(MODES))
     settings: dict[str, Any] = {"mode": mode, "align_corners": draw(st.booleans())}
@@ -91,12 +93,12 @@ def cases(draw: st.DrawFn, dtype: torch.dtype) -> Case:
     else:
         smallest = (4, 2)
 
-    lead = (draw(st.integers(1, 2)), draw(st.integers(2, 5)))
+    lead = (draw(st.integers(1, 2)), draw(st.integers(2, most_channels)))
     layouts = ("contiguous", "channels_last") + (() if dynamic else ("transposed",))
     layout = draw(st.sampled_from(layouts))
     drawn = []
     for _ in range(3 if dynamic else 1):
-        height, width = (n + draw(st.integers(0, 30)) for n in smallest)
+        height, width = (n + draw(st.integers(0, most_elements)) for n in smallest)
         image = draw(images(dtype, (*lead, height, width), layout))
         assume(_aten_is_right(image, resized(image.to(torch.float32), **settings)))
         if dtype.is_floating_point:

@@ -11,7 +11,7 @@ import triton.language as tl
 
 WINDOW_COUNTS = ["size_h", "target_h", "taps_h", "size_w", "target_w", "taps_w"]
 COUNTS = [
-    *("planes", "channels", "width", "target_h", "target_w", "taps_w"),
+    *("planes", "channels", "target_h", "target_w", "taps_h", "taps_w"),
     *("row_blocks", "column_blocks", "columns"),
 ]
 
@@ -28,10 +28,20 @@ def weigh(distance, CUBIC: tl.constexpr):
 
 
 @triton.jit
+def tap_weights(
+    first, length, center, inverse, tap, CUBIC: tl.constexpr, DTYPE: tl.constexpr
+):  # fmt: skip
+    """The weights of the elements first + tap of windows, not yet normalised; 0 outside."""
+    distance = ((first[None, :] + tap).to(DTYPE) - center[None, :]).to(tl.float64) + 0.5
+    value = weigh(tl.abs((distance * inverse).to(DTYPE)), CUBIC)
+    return tl.where(tap < length[None, :], value, 0.0)
+
+
+@triton.jit
 def axis_windows(
     start, count, weight, size, target, taps,
     SCALE: tl.constexpr, ALIGN: tl.constexpr, CUBIC: tl.constexpr, DTYPE: tl.constexpr,
-    TAP_MAJOR: tl.constexpr, BLOCK: tl.constexpr, TAPS: tl.constexpr,
+    BLOCK: tl.constexpr, TAPS: tl.constexpr,
 ):  # fmt: skip
     """First element, length and weights of BLOCK outputs of one axis.
 
@@ -39,9 +49,6 @@ def axis_windows(
     """
     output = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = output < target
-    # The height's weights lie by tap, the width's by output.
-    by_tap = target if TAP_MAJOR else 1
-    by_output = 1 if TAP_MAJOR else taps
     size_f = tl.cast(size, tl.float64)
     target_f = tl.cast(target, tl.float64)
     if SCALE > 0:
@@ -67,17 +74,16 @@ def axis_windows(
     total = tl.zeros([BLOCK], DTYPE)
     for begin in range(0, taps, TAPS):
         tap = begin + tl.arange(0, TAPS)[:, None]
-        distance = ((first[None, :] + tap).to(DTYPE) - center[None, :]).to(tl.float64) + 0.5
-        value = weigh(tl.abs((distance * inverse).to(DTYPE)), CUBIC)
-        total += tl.sum(tl.where(tap < length[None, :], value, 0.0), 0)
+        value = tap_weights(first, length, center, inverse, tap, CUBIC, DTYPE)
+        total += tl.sum(value, 0)
     total = tl.where(total == 0, 1.0, total)
     for begin in range(0, taps, TAPS):
         tap = begin + tl.arange(0, TAPS)[:, None]
-        distance = ((first[None, :] + tap).to(DTYPE) - center[None, :]).to(tl.float64) + 0.5
-        value = weigh(tl.abs((distance * inverse).to(DTYPE)), CUBIC) / total[None, :]
-        value = tl.where(same, 1.0, value).to(DTYPE)
-        place = weight + tap * by_tap + output[None, :] * by_output
-        tl.store(place, value, mask=(tap < length[None, :]) & inside[None, :])
+        value = tap_weights(first, length, center, inverse, tap, CUBIC, DTYPE) / total[None, :]
+        # Whole rows: what makes integers of them reads what lies past a window too.
+        value = tl.where(same, tl.where(tap == 0, 1.0, 0.0), value).to(DTYPE)
+        place = weight + output[None, :] * taps + tap
+        tl.store(place, value, mask=(tap < taps) & inside[None, :])
     tl.store(start + output, first, mask=inside)
     tl.store(count + output, length, mask=inside)
 
@@ -90,71 +96,104 @@ def windows_kernel(
     BLOCK: tl.constexpr, TAPS: tl.constexpr,
 ):  # fmt: skip
     """The windows of the height (second program index 0) and of the width (1)."""
+    if weight_h.dtype.element_ty == tl.int64:  # the bits of float64
+        weight_h = weight_h.to(tl.pointer_type(tl.float64), bitcast=True)
+        weight_w = weight_w.to(tl.pointer_type(tl.float64), bitcast=True)
     dtype: tl.constexpr = weight_h.dtype.element_ty
     if tl.program_id(1) == 0:
         axis_windows(
             start_h, count_h, weight_h, size_h, target_h, taps_h,
-            SCALE_H, ALIGN, CUBIC, dtype, True, BLOCK, TAPS,
+            SCALE_H, ALIGN, CUBIC, dtype, BLOCK, TAPS,
         )  # fmt: skip
     else:
         axis_windows(
             start_w, count_w, weight_w, size_w, target_w, taps_w,
-            SCALE_W, ALIGN, CUBIC, dtype, False, BLOCK, TAPS,
+            SCALE_W, ALIGN, CUBIC, dtype, BLOCK, TAPS,
         )  # fmt: skip
 
 
 @triton.jit
-def sum_rows(
-    source, weight_h, top, bottom, first, rows, output, target_h, read, high, stride_ih,
-    ROWS: tl.constexpr, UNROLL: tl.constexpr, READ: tl.constexpr, HELD: tl.constexpr,
-):  # fmt: skip
-    """The weighted sums of the input rows top..bottom for ROWS output rows: (ROWS, READ).
+def row_of(start_h, count_h, output):
+    """First input row, and number of rows, of the window of one output row."""
+    return tl.load(start_h + output), tl.load(count_h + output)
 
-    Without HELD, rows outside an output's window are weighed by 0, which is right as long as all
-    elements are finite; whether they were is the second result: 0 a column, or NaN.
+
+@triton.jit
+def add_row(sums, value, weights, tap, more: tl.constexpr, rows, HELD: tl.constexpr):
+    """`sums` of an output row plus the input row at tap + more of its window, if that is in it."""
+    held = (tap + more >= 0) & (tap + more < rows)
+    weight = tl.load(weights + tap + more, mask=held, other=0.0)
+    if HELD:
+        value = tl.where(held, value, 0.0)
+    return sums + value * weight
+
+
+@triton.jit
+def sum_rows(
+    source, to, middle_row, start_h, count_h, weight_h, row, last_row, taps_h, read, high,
+    stride_ih, UNROLL: tl.constexpr, READ: tl.constexpr, HELD: tl.constexpr,
+):  # fmt: skip
+    """The weighted sums of input rows for four output rows, from `row` on, stored at `to`.
+
+    Four accumulators by name, since scalar weights cost a tenth of the registers that a tensor
+    of weights takes. Without HELD, rows outside an output's window are weighed by 0, which is
+    right as long as all elements are finite; the result says whether they were: 0, or NaN.
     """
     dtype: tl.constexpr = weight_h.dtype.element_ty
-    sums = tl.zeros([ROWS, READ], dtype)
-    probe = tl.zeros([1, READ], dtype)
-    place = source + tl.cast(top, tl.int64) * stride_ih + read
-    for y in range(top, bottom, UNROLL):
+    output1 = tl.minimum(row + 1, last_row)
+    output2 = tl.minimum(row + 2, last_row)
+    first0, rows0 = row_of(start_h, count_h, row)
+    first1, rows1 = row_of(start_h, count_h, output1)
+    first2, rows2 = row_of(start_h, count_h, output2)
+    first3, rows3 = row_of(start_h, count_h, last_row)
+    bottom = first3 + rows3
+    sums0 = tl.zeros([READ], dtype)
+    sums1 = tl.zeros([READ], dtype)
+    sums2 = tl.zeros([READ], dtype)
+    sums3 = tl.zeros([READ], dtype)
+    probe = tl.zeros([READ], dtype)
+    weights0 = weight_h + row * taps_h
+    weights1 = weight_h + output1 * taps_h
+    weights2 = weight_h + output2 * taps_h
+    weights3 = weight_h + last_row * taps_h
+    place = source + first0.to(tl.int64) * stride_ih + read
+    for begin in range(first0, bottom, UNROLL):
         for more in tl.static_range(UNROLL):
-            value = tl.load(
-                place + more * stride_ih, mask=(read < high) & (y + more < bottom), other=0.0
-            ).to(dtype)
-            tap = y + more - first
-            held = (tap >= 0) & (tap < rows)
-            weight = tl.load(weight_h + tap * target_h + output, mask=held, other=0.0)
-            if HELD:
-                sums += tl.where(held, value, 0.0) * weight
-            else:
-                sums += value * weight
+            inside = (read < high) & (begin + more < bottom)
+            value = tl.load(place + more * stride_ih, mask=inside, other=0.0).to(dtype)
+            sums0 = add_row(sums0, value, weights0, begin - first0, more, rows0, HELD)
+            sums1 = add_row(sums1, value, weights1, begin - first1, more, rows1, HELD)
+            sums2 = add_row(sums2, value, weights2, begin - first2, more, rows2, HELD)
+            sums3 = add_row(sums3, value, weights3, begin - first3, more, rows3, HELD)
+            if not HELD:
                 probe += value * 0.0
         place += UNROLL * stride_ih
-    return sums, probe
+    inside = read < high
+    tl.store(to + read, sums0, mask=inside)
+    tl.store(to + (output1 - row) * middle_row + read, sums1, mask=inside)
+    tl.store(to + (output2 - row) * middle_row + read, sums2, mask=inside)
+    tl.store(to + (last_row - row) * middle_row + read, sums3, mask=inside)
+    return probe
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def resize_kernel(
     image, middle, out, start_h, count_h, weight_h, start_w, count_w, weight_w,
-    planes, channels, width, target_h, target_w, taps_w, step,
-    row_blocks, column_blocks, columns,
-    stride_in, stride_ic, stride_ih, stride_on, stride_oc, stride_oh,
-    ROWS: tl.constexpr, UNROLL: tl.constexpr, READ: tl.constexpr, WRITE: tl.constexpr,
-    VECTOR: tl.constexpr,
+    planes, channels, target_h, target_w, taps_h, taps_w, step, row_blocks, column_blocks, columns,
+    stride_in, stride_ic, stride_ih, middle_row, stride_on, stride_oc, stride_oh,
+    UNROLL: tl.constexpr, READ: tl.constexpr, WRITE: tl.constexpr, VECTOR: tl.constexpr,
 ):  # fmt: skip
-    """`columns` (at most WRITE) output elements of ROWS output rows of a plane.
+    """`columns` (at most WRITE) output elements of four output rows of a plane.
 
     Every input row is read once, READ elements at a time, and added to the output rows that hold
-    it. The sums go through `middle`, ROWS of a column side by side, so that reading a window back
-    reads whole sectors. A neighbour that needs the same column writes the same bits.
+    it. The sums go through `middle` (planes, height, input width) to the threads that sum a
+    window of the width. A neighbour that needs the same element writes the same bits.
     """
     dtype: tl.constexpr = weight_h.dtype.element_ty
     program = tl.program_id(0)
     column = (program % column_blocks) * columns
     program = program // column_blocks
-    middle += program.to(tl.int64) * width * step * ROWS
-    row = (program % row_blocks) * ROWS
+    row = (program % row_blocks) * 4
     plane = program // row_blocks
     if plane >= planes:
         return
@@ -163,49 +202,43 @@ def resize_kernel(
     channel = (plane % channels).to(tl.int64)
     source = image + batch * stride_in + channel * stride_ic
     result = out + batch * stride_on + channel * stride_oc
+    middle += (plane.to(tl.int64) * target_h + row) * middle_row
 
-    last_row = tl.minimum(row + ROWS, target_h) - 1
+    last_row = tl.minimum(row + 4, target_h) - 1
     last_pixel = (column_end - 1) // step
-    top = tl.load(start_h + row)
-    bottom = tl.load(start_h + last_row) + tl.load(count_h + last_row)
     low = tl.load(start_w + column // step) * step
     high = (tl.load(start_w + last_pixel) + tl.load(count_w + last_pixel)) * step
     # Whole vectors: rows are multiples of them.
     low = low // VECTOR * VECTOR
     high = tl.cdiv(high, VECTOR) * VECTOR
-
-    line = tl.arange(0, ROWS)[:, None]
-    output = row + line
-    present = output < target_h
-    first = tl.load(start_h + output, mask=present, other=0)
-    rows = tl.load(count_h + output, mask=present, other=0)
     for begin in range(low, high, READ):
-        read = begin + tl.arange(0, READ)[None, :]
-        sums, probe = sum_rows(
-            source, weight_h, top, bottom, first, rows, output, target_h, read, high, stride_ih,
-            ROWS, UNROLL, READ, False,
+        read = begin + tl.arange(0, READ)
+        probe = sum_rows(
+            source, middle, middle_row, start_h, count_h, weight_h, row, last_row, taps_h,
+            read, high, stride_ih, UNROLL, READ, False,
         )  # fmt: skip
-        if tl.max(tl.where(probe == probe, 0, 1)) != 0:
-            sums, probe = sum_rows(
-                source, weight_h, top, bottom, first, rows, output, target_h, read, high,
-                stride_ih, ROWS, UNROLL, READ, True,
+        if tl.max(tl.where(probe == probe, 0, 1), 0) != 0:
+            sum_rows(
+                source, middle, middle_row, start_h, count_h, weight_h, row, last_row, taps_h,
+                read, high, stride_ih, UNROLL, READ, True,
             )  # fmt: skip
-        tl.store(middle + read * ROWS + line, sums, mask=read < high)
     tl.debug_barrier()
 
+    line = tl.arange(0, 4)[:, None]
+    present = row + line < target_h
     element = column + tl.arange(0, WRITE)[None, :]
     inside = element < column_end
     pixel = element // step
     first = tl.load(start_w + pixel, mask=inside, other=0)
     count = tl.load(count_w + pixel, mask=inside, other=0)
-    place = middle + (first * step + element % step) * ROWS + line
+    place = middle + line * middle_row + (first * step + element % step)
     weight_w += pixel * taps_w
-    total = tl.zeros([ROWS, WRITE], dtype)
+    total = tl.zeros([4, WRITE], dtype)
     for tap in range(0, taps_w, UNROLL):
         for more in tl.static_range(UNROLL):
             held = tap + more < count
-            weight = tl.load(weight_w + tap + more, mask=held, other=0.0)
-            value = tl.load(place + (tap + more) * step * ROWS, mask=held & (line >= 0), other=0.0)
+            weight = tl.load(weight_w + (tap + more), mask=held, other=0.0)
+            value = tl.load(place + (tap + more) * step, mask=held & present, other=0.0)
             total += value * weight
-    to = result + output.to(tl.int64) * stride_oh + element
+    to = result + (row + line).to(tl.int64) * stride_oh + element
     tl.store(to, total.to(out.dtype.element_ty), mask=present & inside)

@@ -20,9 +20,10 @@ from graftwork.plugins.toolkit.resample import (
 from graftwork.plugins.toolkit.symbolic import Size, known
 from graftwork.plugins.torch_private import suggest_memory_format
 
-from . import kernels
+from . import byte_kernels, kernels
 
-DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+ROWS = 4  # output rows of a program
+DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,14 +31,12 @@ class Tiles:
     """How the work is cut.
 
     Attributes:
-        rows: output rows of a program.
         unroll: input rows, and elements of a window, loaded before the first is used.
         read: input elements of a row.
         write: output elements of a row.
         warps: of a program.
     """
 
-    rows: int
     unroll: int
     read: int
     write: int
@@ -57,14 +56,14 @@ def resize(
     format of `image` is kept.
 
     Raises:
-        Declined: a dtype that is not floating point.
+        Declined: another dtype, which ATen does not resize either.
     """
     if image.dtype not in DTYPES:
-        raise Declined(f"the resize kernel takes floating point images, not {image.dtype}")
+        raise Declined(f"ATen does not resize {image.dtype}")
     channels_last = suggest_memory_format(image) == torch.channels_last
     if channels_last:
         image = image.contiguous(memory_format=torch.channels_last)
-    elif not known(image.stride(3) == 1):
+    elif image.dtype == torch.uint8 or not known(image.stride(3) == 1):
         image = image.contiguous()
     axes = [
         Axis(image.shape[dim], output_size[dim - 2], align_corners, factors[dim - 2])
@@ -110,6 +109,9 @@ def antialiased_resize(
     windows, height and width; `scales` are input elements an output element, 0 for what the
     sizes give. An axis that keeps its size is left alone.
     """
+    if image.dtype == torch.uint8:
+        windows = _windows(image, torch.int64, size, taps, scales, align_corners, cubic)
+        return _resize_bytes(image, size, taps, windows, channels_last)
     batch, channels, _, width = image.shape
     target_h, target_w = size
     computed = torch.promote_types(image.dtype, torch.float32)
@@ -127,22 +129,62 @@ def antialiased_resize(
     most = _columns(tiles, width, target_w, (taps[1] + 1) * step + vector)
     column_blocks = cdiv(target_w * step, most)
     columns = cdiv(target_w * step, column_blocks)
-    row_blocks = cdiv(target_h, tiles.rows)
+    row_blocks = cdiv(target_h, ROWS)
     middle = image.new_empty(
-        planes * row_blocks * tiles.rows * width * step, dtype=computed
+        planes * target_h * width * step, dtype=computed
     )
     launch(
         kernels.resize_kernel,
         (planes * row_blocks * column_blocks,),
         *(image, middle, out, *windows),
-        *(planes, channels, width, target_h, target_w, taps[1], step),
+        *(planes, channels, target_h, target_w, *taps, step),
         *(row_blocks, column_blocks, columns),
-        *(*strides, out.stride(0), out.stride(1), out.stride(2)),
-        **{"ROWS": tiles.rows, "UNROLL": tiles.unroll, "READ": tiles.read, "WRITE": tiles.write},
-        VECTOR=vector,
+        *(*strides, width * step, out.stride(0), out.stride(1), out.stride(2)),
+        **{"UNROLL": tiles.unroll, "READ": tiles.read, "WRITE": tiles.write, "VECTOR": vector},
         num_warps=tiles.warps,
     )
     return out
+
+
+def _resize_bytes(
+    image: torch.Tensor,
+    size: Sequence[int],
+    taps: Sequence[int],
+    windows: Sequence[torch.Tensor],
+    channels_last: bool,
+) -> torch.Tensor:
+    """The width, rounded to bytes, then the height, as ATen's CPU kernel does."""
+    weights = (windows[2], windows[5])
+    bits = image.new_empty(2, dtype=torch.int32)
+    counts = [weight.shape[0] for weight in weights]
+    launch(
+        byte_kernels.fix_kernel,
+        (2,),
+        *(weights[0], counts[0], weights[1], counts[1], bits),
+        BLOCK=1024,
+        num_warps=4,
+    )
+    batch, channels, height, width = image.shape
+    step, planes = (channels, batch) if channels_last else (1, batch * channels)
+    target_h, target_w = size
+    for outer, old, new, inner, axis in (
+        (planes * height, width, target_w, step, 1),
+        (planes, height, target_h, target_w * step, 0),
+    ):
+        total = outer * new * inner
+        result = image.new_empty(total)
+        launch(
+            byte_kernels.bytes_kernel,
+            (cdiv(total, 1024),),
+            *(image, result, *windows[3 * axis : 3 * axis + 3], bits[axis:]),
+            *(total, old, new, inner, taps[axis]),
+            BLOCK=1024,
+            num_warps=4,
+        )
+        image = result
+    if channels_last:
+        return image.view(batch, target_h, target_w, channels).permute(0, 3, 1, 2)
+    return image.view(batch, channels, target_h, target_w)
 
 
 def _windows(
@@ -154,7 +196,7 @@ def _windows(
     align_corners: bool,
     cubic: bool,
 ) -> list[torch.Tensor]:
-    """start (out,), count (out,), weight of the height (taps, out) and width (out, taps)."""
+    """start (out,), count (out,) and weight (out, taps) of the height and of the width."""
     found = []
     for target, longest in zip(size, taps, strict=True):
         found += [image.new_empty(target, dtype=torch.int32) for _ in range(2)]
@@ -175,12 +217,12 @@ def _windows(
 def _tiles(image: torch.Tensor, width: Size, target: Size, taps: Size, step: Size) -> Tiles:
     """Tiles that read about what they write for, where the sizes are known."""
     if launching.is_interpreted(image):  # few and large programs: the interpreter pays by the step
-        return Tiles(32, 4, 512, 256, 4)
+        return Tiles(1, 512, 256, 4)
     if known(width < target):
-        return Tiles(8, 4, 128, 256, 4)
+        return Tiles(4, 128, 256, 4)
     need = 64 * width // target + (taps + 1) * step + 8
     read = min(max(_power_of_two(need), 128), 512) if isinstance(need, int) else 512
-    return Tiles(8, 4, read, 64, 2)
+    return Tiles(4, read, 64, 4)
 
 
 def _power_of_two(number: int) -> int:

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from graftwork.plugins import EXACT, Case, Property, Refusal, Tolerance
 from graftwork.plugins.toolkit.resample_cases import (
+    HALVES,
+    TOLERANCES,
     absurd_cases,
     benchmarks,
     by_the_formulas,
@@ -15,6 +17,7 @@ from graftwork.plugins.toolkit.resample_cases import (
     column_cases,
     resized,
     rounded_once,
+    with_tolerance,
 )
 
 def _refusal(name: str, image: Tensor, size: tuple[int, int], message: str) -> Refusal:
@@ -22,11 +25,16 @@ def _refusal(name: str, image: Tensor, size: tuple[int, int], message: str) -> R
     return Refusal(name, Case(resized, (image,), settings), Exception, message)
 
 
+NO_HALVES = "ATen's CPU kernels take no half types: there its float32 result, rounded"
+
+# Tracing an example takes a hundred times what computing it takes. So the numbers of every dtype
+# are compared with the operators in place, and exported programs of all dtypes in one property.
 PROPERTIES = (
     Property(
-        "float-resizes-equal-aten",
-        cases(torch.float32),
-        Tolerance(absolute=2e-5),
+        "exported-resizes-equal-aten",
+        with_tolerance(st.sampled_from((*TOLERANCES, torch.uint8)).flatmap(cases)),
+        reference=rounded_once,
+        reference_reason=NO_HALVES,
         refused=(
             _refusal("integers", torch.ones(1, 1, 4, 4, dtype=torch.int32), (2, 2), "'Int'"),
             _refusal("no height", torch.ones(1, 1, 0, 4), (2, 2), "greater than 0"),
@@ -34,14 +42,26 @@ PROPERTIES = (
         ),
         benchmarks=benchmarks(),
     ),
-    Property("double-resizes-equal-aten", cases(torch.float64), Tolerance(absolute=1e-12)),
-    Property("byte-resizes-equal-aten", cases(torch.uint8), EXACT),
+    Property(
+        "float-resizes-equal-aten",
+        cases(torch.float32),
+        TOLERANCES[torch.float32],
+        road="direct",
+    ),
+    Property(
+        "double-resizes-equal-aten",
+        cases(torch.float64),
+        TOLERANCES[torch.float64],
+        road="direct",
+    ),
+    Property("byte-resizes-equal-aten", cases(torch.uint8), EXACT, road="direct"),
     Property(
         "half-resizes-round-once",
-        st.sampled_from((torch.float16, torch.bfloat16)).flatmap(cases),
-        Tolerance(relative=2**-7, absolute=1e-6),
+        st.sampled_from(HALVES).flatmap(cases),
+        TOLERANCES[torch.float16],
         reference=rounded_once,
-        reference_reason="ATen's CPU kernels take no half types: its float32 result, rounded",
+        reference_reason=NO_HALVES,
+        road="direct",
     ),
     Property(
         "absurd-factors-follow-the-formulas",
@@ -49,6 +69,7 @@ PROPERTIES = (
         Tolerance(absolute=1e-4, strides=False),
         reference=by_the_formulas,
         reference_reason="ATen's CPU kernel reads outside the image for such factors",
+        road="direct",
     ),
     Property(
         "columns-follow-the-formulas",
@@ -56,5 +77,6 @@ PROPERTIES = (
         Tolerance(absolute=2e-5, strides=False),
         reference=by_the_formulas,
         reference_reason="ATen's CPU kernel repeats its first row where the width becomes 1",
+        road="direct",
     ),
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,8 +16,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.export import Dim
 
-from graftwork.plugins.properties import Benchmark, Case
+from graftwork.plugins.properties import EXACT, Benchmark, Case, Tolerance
 
+HALVES = (torch.float16, torch.bfloat16)
+TOLERANCES = {
+    torch.float32: Tolerance(absolute=2e-5),
+    torch.float64: Tolerance(absolute=1e-12),
+    **{half: Tolerance(relative=2**-7, absolute=1e-6) for half in HALVES},
+}
 MODES = ("bilinear", "bicubic")
 ABSURD_FACTORS = (-1.0, 0.0, 1e-40, 1e-12, 1e-3, 0.04, 0.9, 7.0, 1e9, 1e300)
 BENCHMARKS = {
@@ -208,8 +215,17 @@ def _filter(mode: str, x: float) -> float:
 
 
 def rounded_once(image: Tensor, **settings: Any) -> Tensor:
-    """ATen's float32 result in the image's dtype."""
-    return resized(image.to(torch.float32), **settings).to(image.dtype)
+    """ATen's result, for half types its float32 result rounded to the image's dtype."""
+    if image.dtype in HALVES:
+        return resized(image.to(torch.float32), **settings).to(image.dtype)
+    return resized(image, **settings)
+
+
+def with_tolerance(cases: st.SearchStrategy[Case]) -> st.SearchStrategy[Case]:
+    """The cases with the tolerance of their dtype, bytes being compared exactly anyhow."""
+    return cases.map(
+        lambda case: replace(case, tolerance=TOLERANCES.get(case.inputs[0].dtype, EXACT))
+    )
 
 
 def benchmarks() -> list[Benchmark]:

@@ -20,6 +20,7 @@ from graftwork.plugins.toolkit.resample_cases import (
     with_tolerance,
 )
 
+
 def _refusal(name: str, image: Tensor, size: tuple[int, int], message: str) -> Refusal:
     settings = {"mode": "bilinear", "align_corners": False, "size": size}
     return Refusal(name, Case(resized, (image,), settings), Exception, message)

@@ -150,13 +150,13 @@ def absurd_cases(draw: st.DrawFn) -> Case:
 
 
 @st.composite
-def column_cases(draw: st.DrawFn) -> Case:
+def column_cases(draw: st.DrawFn, most_elements: int = 30) -> Case:
     """Resizes to a width of 1."""
-    shape = (1, 2, draw(st.integers(1, 30)), draw(st.integers(1, 30)))
+    shape = (1, 2, draw(st.integers(1, most_elements)), draw(st.integers(1, most_elements)))
     settings = {
         "mode": draw(st.sampled_from(MODES)),
         "align_corners": draw(st.booleans()),
-        "size": (draw(st.integers(1, 30)), 1),
+        "size": (draw(st.integers(1, most_elements)), 1),
         "scales": (None, None),
     }
     image = draw(images(torch.float32, shape, "contiguous"))

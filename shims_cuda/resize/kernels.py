@@ -9,7 +9,10 @@ elements apart. `plugins/toolkit/resample.py` has the formulas; the roundings he
 import triton
 import triton.language as tl
 
-WINDOW_COUNTS = ["size_h", "target_h", "taps_h", "size_w", "target_w", "taps_w"]
+WINDOW_COUNTS = [
+    *("size_h", "target_h", "taps_h"),
+    *("size_w", "target_w", "taps_w", "pitch_w"),
+]
 COUNTS = [
     *("planes", "channels", "target_h", "target_w", "taps_h", "taps_w"),
     *("row_blocks", "column_blocks", "columns"),
@@ -32,20 +35,23 @@ def tap_weights(
     first, length, center, inverse, tap, CUBIC: tl.constexpr, DTYPE: tl.constexpr
 ):  # fmt: skip
     """The weights of the elements first + tap of windows, not yet normalised; 0 outside."""
+    inside = (tap >= 0) & (tap < length[None, :])
     distance = ((first[None, :] + tap).to(DTYPE) - center[None, :]).to(tl.float64) + 0.5
     value = weigh(tl.abs((distance * inverse).to(DTYPE)), CUBIC)
-    return tl.where(tap < length[None, :], value, 0.0)
+    return tl.where(inside, value, 0.0)
 
 
 @triton.jit
 def axis_windows(
-    start, count, weight, size, target, taps,
+    start, count, weight, size, target, taps, pitch,
     SCALE: tl.constexpr, ALIGN: tl.constexpr, CUBIC: tl.constexpr, DTYPE: tl.constexpr,
-    BLOCK: tl.constexpr, TAPS: tl.constexpr,
+    LANES: tl.constexpr, BLOCK: tl.constexpr, TAPS: tl.constexpr,
 ):  # fmt: skip
     """First element, length and weights of BLOCK outputs of one axis.
 
-    SCALE is the scale that a factor gives, 0 where the sizes give it.
+    An output has `pitch` weights, the first of them that of the last multiple of LANES before
+    its window, and zeros outside it. SCALE is the scale that a factor gives, 0 where the sizes
+    give it.
     """
     output = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = output < target
@@ -77,13 +83,13 @@ def axis_windows(
         value = tap_weights(first, length, center, inverse, tap, CUBIC, DTYPE)
         total += tl.sum(value, 0)
     total = tl.where(total == 0, 1.0, total)
-    for begin in range(0, taps, TAPS):
-        tap = begin + tl.arange(0, TAPS)[:, None]
+    for begin in range(0, pitch, TAPS):
+        place = begin + tl.arange(0, TAPS)[:, None]
+        tap = place - first[None, :] % LANES
         value = tap_weights(first, length, center, inverse, tap, CUBIC, DTYPE) / total[None, :]
-        # Whole rows: what makes integers of them reads what lies past a window too.
         value = tl.where(same, tl.where(tap == 0, 1.0, 0.0), value).to(DTYPE)
-        place = weight + output[None, :] * taps + tap
-        tl.store(place, value, mask=(tap < taps) & inside[None, :])
+        place = weight + output[None, :] * pitch + place
+        tl.store(place, value, mask=(tap + first[None, :] % LANES < pitch) & inside[None, :])
     tl.store(start + output, first, mask=inside)
     tl.store(count + output, length, mask=inside)
 
@@ -91,9 +97,9 @@ def axis_windows(
 @triton.jit(do_not_specialize=WINDOW_COUNTS)
 def windows_kernel(
     start_h, count_h, weight_h, size_h, target_h, taps_h,
-    start_w, count_w, weight_w, size_w, target_w, taps_w,
+    start_w, count_w, weight_w, size_w, target_w, taps_w, pitch_w,
     SCALE_H: tl.constexpr, SCALE_W: tl.constexpr, ALIGN: tl.constexpr, CUBIC: tl.constexpr,
-    BLOCK: tl.constexpr, TAPS: tl.constexpr,
+    LANES: tl.constexpr, BLOCK: tl.constexpr, TAPS: tl.constexpr,
 ):  # fmt: skip
     """The windows of the height (second program index 0) and of the width (1)."""
     if weight_h.dtype.element_ty == tl.int64:  # the bits of float64
@@ -102,13 +108,13 @@ def windows_kernel(
     dtype: tl.constexpr = weight_h.dtype.element_ty
     if tl.program_id(1) == 0:
         axis_windows(
-            start_h, count_h, weight_h, size_h, target_h, taps_h,
-            SCALE_H, ALIGN, CUBIC, dtype, BLOCK, TAPS,
+            start_h, count_h, weight_h, size_h, target_h, taps_h, taps_h,
+            SCALE_H, ALIGN, CUBIC, dtype, 1, BLOCK, TAPS,
         )  # fmt: skip
     else:
         axis_windows(
-            start_w, count_w, weight_w, size_w, target_w, taps_w,
-            SCALE_W, ALIGN, CUBIC, dtype, BLOCK, TAPS,
+            start_w, count_w, weight_w, size_w, target_w, taps_w, pitch_w,
+            SCALE_W, ALIGN, CUBIC, dtype, LANES, BLOCK, TAPS,
         )  # fmt: skip
 
 
@@ -130,10 +136,11 @@ def add_row(sums, value, weights, tap, more: tl.constexpr, rows, HELD: tl.conste
 
 @triton.jit
 def sum_rows(
-    source, to, middle_row, start_h, count_h, weight_h, row, last_row, taps_h, read, high,
-    stride_ih, UNROLL: tl.constexpr, READ: tl.constexpr, HELD: tl.constexpr,
+    source, middle, middle_row, start_h, count_h, weight_h, row, last_row, taps_h, read, high,
+    stride_ih, UNROLL: tl.constexpr, READ: tl.constexpr, LANES: tl.constexpr,
+    HELD: tl.constexpr,
 ):  # fmt: skip
-    """The weighted sums of input rows for four output rows, from `row` on, stored at `to`.
+    """The weighted sums of input rows for four output rows, from `row` on, stored in `middle`.
 
     Four accumulators by name, since scalar weights cost a tenth of the registers that a tensor
     of weights takes. Without HELD, rows outside an output's window are weighed by 0, which is
@@ -169,10 +176,15 @@ def sum_rows(
                 probe += value * 0.0
         place += UNROLL * stride_ih
     inside = read < high
-    tl.store(to + read, sums0, mask=inside)
-    tl.store(to + (output1 - row) * middle_row + read, sums1, mask=inside)
-    tl.store(to + (output2 - row) * middle_row + read, sums2, mask=inside)
-    tl.store(to + (last_row - row) * middle_row + read, sums3, mask=inside)
+    if LANES > 1:
+        tl.store(middle + read, sums0, mask=inside)
+        tl.store(middle + (output1 - row) * middle_row + read, sums1, mask=inside)
+        tl.store(middle + (output2 - row) * middle_row + read, sums2, mask=inside)
+        tl.store(middle + (last_row - row) * middle_row + read, sums3, mask=inside)
+    else:
+        together = tl.join(tl.join(sums0, sums2), tl.join(sums1, sums3))
+        place = middle + 4 * read[:, None] + tl.arange(0, 4)[None, :]
+        tl.store(place, tl.reshape(together, [READ, 4]), mask=inside[:, None])
     return probe
 
 
@@ -180,14 +192,19 @@ def sum_rows(
 def resize_kernel(
     image, middle, out, start_h, count_h, weight_h, start_w, count_w, weight_w,
     planes, channels, target_h, target_w, taps_h, taps_w, step, row_blocks, column_blocks, columns,
-    stride_in, stride_ic, stride_ih, middle_row, stride_on, stride_oc, stride_oh,
+    stride_in, stride_ic, stride_ih, middle_row, pitch_w, stride_on, stride_oc, stride_oh,
     UNROLL: tl.constexpr, READ: tl.constexpr, WRITE: tl.constexpr, VECTOR: tl.constexpr,
+    LANES: tl.constexpr,
 ):  # fmt: skip
     """`columns` (at most WRITE) output elements of four output rows of a plane.
 
     Every input row is read once, READ elements at a time, and added to the output rows that hold
-    it. The sums go through `middle` (planes, height, input width) to the threads that sum a
-    window of the width. A neighbour that needs the same element writes the same bits.
+    it. The sums go through `middle`, four rows of `middle_row` columns a block, to the threads
+    that sum a window of the width. A neighbour that needs the same element writes the same bits.
+
+    Windows begin anywhere, so one load for each element of them would take a cache line for
+    three or four threads. Neighbours along the width (LANES > 1) are read LANES at once, from a
+    multiple of LANES on; where channels lie between them, the four rows lie side by side.
     """
     dtype: tl.constexpr = weight_h.dtype.element_ty
     program = tl.program_id(0)
@@ -202,7 +219,7 @@ def resize_kernel(
     channel = (plane % channels).to(tl.int64)
     source = image + batch * stride_in + channel * stride_ic
     result = out + batch * stride_on + channel * stride_oc
-    middle += (plane.to(tl.int64) * target_h + row) * middle_row
+    middle += program.to(tl.int64) * 4 * middle_row
 
     last_row = tl.minimum(row + 4, target_h) - 1
     last_pixel = (column_end - 1) // step
@@ -215,30 +232,43 @@ def resize_kernel(
         read = begin + tl.arange(0, READ)
         probe = sum_rows(
             source, middle, middle_row, start_h, count_h, weight_h, row, last_row, taps_h,
-            read, high, stride_ih, UNROLL, READ, False,
+            read, high, stride_ih, UNROLL, READ, LANES, False,
         )  # fmt: skip
         if tl.max(tl.where(probe == probe, 0, 1), 0) != 0:
             sum_rows(
                 source, middle, middle_row, start_h, count_h, weight_h, row, last_row, taps_h,
-                read, high, stride_ih, UNROLL, READ, True,
+                read, high, stride_ih, UNROLL, READ, LANES, True,
             )  # fmt: skip
     tl.debug_barrier()
 
-    line = tl.arange(0, 4)[:, None]
-    present = row + line < target_h
-    element = column + tl.arange(0, WRITE)[None, :]
+    line = tl.arange(0, 4)[:, None, None]
+    element = column + tl.arange(0, WRITE)[None, :, None]
+    lane = tl.arange(0, LANES)[None, None, :]
     inside = element < column_end
     pixel = element // step
     first = tl.load(start_w + pixel, mask=inside, other=0)
     count = tl.load(count_w + pixel, mask=inside, other=0)
-    place = middle + line * middle_row + (first * step + element % step)
-    weight_w += pixel * taps_w
-    total = tl.zeros([4, WRITE], dtype)
-    for tap in range(0, taps_w, UNROLL):
-        for more in tl.static_range(UNROLL):
-            held = tap + more < count
-            weight = tl.load(weight_w + (tap + more), mask=held, other=0.0)
-            value = tl.load(place + (tap + more) * step, mask=held & present, other=0.0)
-            total += value * weight
-    to = result + (row + line).to(tl.int64) * stride_oh + element
-    tl.store(to, total.to(out.dtype.element_ty), mask=present & inside)
+    lead = first % LANES
+    if LANES > 1:
+        place = middle + line * middle_row + first // LANES * LANES + lane
+        stride = 1
+    else:
+        place = middle + (first * step + element % step) * 4 + line + lane
+        stride = 4 * step
+    present = inside & (row + line < target_h)
+    # A pointer for every row, although rows share weights: so both loads have one layout.
+    weights = weight_w + pixel * pitch_w + lane + tl.zeros_like(line)
+    total = tl.zeros([4, WRITE, LANES], dtype)
+    for begin in range(0, taps_w + LANES - 1, 2 * LANES):
+        for more in tl.static_range(2):
+            tap = begin + more * LANES
+            some = tap < lead + count
+            weight = tl.load(weights + tap, mask=present & some, other=0.0)
+            value = tl.load(place + tap * stride, mask=present & some, other=0.0)
+            held = (tap + lane >= lead) & (tap + lane < lead + count)
+            total += tl.where(held, value, 0.0) * weight
+    output = row + tl.arange(0, 4)[:, None]
+    element = column + tl.arange(0, WRITE)[None, :]
+    to = result + output.to(tl.int64) * stride_oh + element
+    total = tl.sum(total, 2).to(out.dtype.element_ty)
+    tl.store(to, total, mask=(output < target_h) & (element < column_end))

@@ -31,7 +31,7 @@ class Tiles:
     """How the work is cut.
 
     Attributes:
-        unroll: input rows, and elements of a window, loaded before the first is used.
+        unroll: input rows loaded before the first is used.
         read: input elements of a row.
         write: output elements of a row.
         warps: of a program.
@@ -56,7 +56,7 @@ def resize(
     format of `image` is kept.
 
     Raises:
-        Declined: another dtype, which ATen does not resize either.
+        Declined: another dtype, which ATen does not resize either; an image that is known to grow.
     """
     if image.dtype not in DTYPES:
         raise Declined(f"ATen does not resize {image.dtype}")
@@ -69,6 +69,10 @@ def resize(
         Axis(image.shape[dim], output_size[dim - 2], align_corners, factors[dim - 2])
         for dim in (2, 3)
     ]
+    if launching.is_traced(image) and known(
+        axes[0].target * axes[1].target > axes[0].size * axes[1].size
+    ):
+        raise Declined("an image that grows is left to fused loops, which are faster")
     result: torch.Tensor = antialiased_resize(
         image,
         [axis.target for axis in axes],
@@ -110,12 +114,16 @@ def antialiased_resize(
     sizes give. An axis that keeps its size is left alone.
     """
     if image.dtype == torch.uint8:
-        windows = _windows(image, torch.int64, size, taps, scales, align_corners, cubic)
+        windows = _windows(
+            image, torch.int64, size, (*taps, taps[1]), scales, align_corners, cubic
+        )
         return _resize_bytes(image, size, taps, windows, channels_last)
     batch, channels, _, width = image.shape
     target_h, target_w = size
     computed = torch.promote_types(image.dtype, torch.float32)
-    windows = _windows(image, computed, size, taps, scales, align_corners, cubic)
+    lanes = 1 if channels_last else 4
+    pitch = cdiv(taps[1] + lanes - 1, 16) * 16
+    windows = _windows(image, computed, size, (*taps, pitch), scales, align_corners, cubic, lanes)
     strides = (image.stride(0), image.stride(1), image.stride(2))
     if channels_last:
         step, planes, channels = channels, batch, 1
@@ -130,17 +138,18 @@ def antialiased_resize(
     column_blocks = cdiv(target_w * step, most)
     columns = cdiv(target_w * step, column_blocks)
     row_blocks = cdiv(target_h, ROWS)
-    middle = image.new_empty(
-        planes * target_h * width * step, dtype=computed
-    )
+    # Multiples of 16, which is what the compiler sees of a size.
+    middle_row = cdiv(width * step, 16) * 16
+    middle = image.new_empty(planes * row_blocks * ROWS * middle_row, dtype=computed)
     launch(
         kernels.resize_kernel,
         (planes * row_blocks * column_blocks,),
         *(image, middle, out, *windows),
         *(planes, channels, target_h, target_w, *taps, step),
         *(row_blocks, column_blocks, columns),
-        *(*strides, width * step, out.stride(0), out.stride(1), out.stride(2)),
-        **{"UNROLL": tiles.unroll, "READ": tiles.read, "WRITE": tiles.write, "VECTOR": vector},
+        *(*strides, middle_row, pitch, out.stride(0), out.stride(1), out.stride(2)),
+        **{"UNROLL": tiles.unroll, "READ": tiles.read, "WRITE": tiles.write},
+        **{"VECTOR": vector, "LANES": lanes},
         num_warps=tiles.warps,
     )
     return out
@@ -195,20 +204,25 @@ def _windows(
     scales: Sequence[float],
     align_corners: bool,
     cubic: bool,
+    lanes: int = 1,
 ) -> list[torch.Tensor]:
-    """start (out,), count (out,) and weight (out, taps) of the height and of the width."""
+    """start (out,), count (out,) and weight (out, pitch) of the height and of the width.
+
+    `taps` are the longest windows of both, and the pitch of the width's weights, which is one of
+    `lanes` elements at once; the height's is its longest window.
+    """
     found = []
-    for target, longest in zip(size, taps, strict=True):
+    for target, pitch in ((size[0], taps[0]), (size[1], taps[2])):
         found += [image.new_empty(target, dtype=torch.int32) for _ in range(2)]
-        found.append(image.new_empty(longest * target, dtype=dtype))
+        found.append(image.new_empty(target * pitch, dtype=dtype))
     block = 32
     launch(
         kernels.windows_kernel,
         (cdiv(size[0] + size[1], block), 2),
         *(*found[:3], image.shape[2], size[0], taps[0]),
-        *(*found[3:], image.shape[3], size[1], taps[1]),
+        *(*found[3:], image.shape[3], size[1], taps[1], taps[2]),
         **{"SCALE_H": scales[0], "SCALE_W": scales[1], "ALIGN": align_corners, "CUBIC": cubic},
-        **{"BLOCK": block, "TAPS": 32},
+        **{"LANES": lanes, "BLOCK": block, "TAPS": 32},
         num_warps=4,
     )
     return found
@@ -222,7 +236,7 @@ def _tiles(image: torch.Tensor, width: Size, target: Size, taps: Size, step: Siz
         return Tiles(4, 128, 256, 4)
     need = 64 * width // target + (taps + 1) * step + 8
     read = min(max(_power_of_two(need), 128), 512) if isinstance(need, int) else 512
-    return Tiles(4, read, 64, 4)
+    return Tiles(3, read, 64, 4)
 
 
 def _power_of_two(number: int) -> int:

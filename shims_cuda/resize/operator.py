@@ -199,8 +199,8 @@ def _resize_bytes(
 def _windows(
     image: torch.Tensor,
     dtype: torch.dtype,
-    size: Sequence[int],
-    taps: Sequence[int],
+    size: Sequence[Size],
+    taps: Sequence[Size],
     scales: Sequence[float],
     align_corners: bool,
     cubic: bool,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from graftwork.backend import executorch_api
-from graftwork.backend.manifest import ENTRY_NAME
+from graftwork.backend.manifest import read_program_manifest
+from graftwork.backend.program_file import read_program_file
 from graftwork.backend.targets.aoti import read_package_manifest
 from graftwork.plugins.errors import InputError
 
@@ -33,26 +32,11 @@ def inspect_artifact(path: Path) -> dict[str, Any]:
         }
     if path.suffix != ".pte":
         raise InputError(f"{path} is neither a .pte nor a .pt2 file")
-    parsed = executorch_api.read_pte(path)
-    plans = parsed.program.execution_plan
-    delegates = {delegate.id for plan in plans for delegate in plan.delegates}
-    operators = {
-        f"{op.name}.{op.overload}" if op.overload else op.name
-        for plan in plans
-        for op in plan.operators
-    }
+    program = read_program_file(path)
     return {
         "kind": "ExecuTorch program",
-        "methods": sorted(plan.name for plan in plans),
-        "delegates": sorted(delegates),
-        "operators": sorted(operators),
-        "made_by": _manifest(parsed),
+        "methods": sorted(plan.name for plan in program.plans),
+        "delegates": sorted({d.id for plan in program.plans for d in plan.delegates}),
+        "operators": sorted({name for plan in program.plans for name in plan.operators}),
+        "made_by": read_program_manifest(program),
     }
-
-
-def _manifest(parsed: Any) -> dict[str, Any] | None:
-    entries = parsed.named_data
-    entry = entries.pte_data.get(ENTRY_NAME) if entries is not None else None
-    if entry is None:
-        return None
-    return dict(json.loads(entries.buffers[entry.buffer_index]))

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from graftwork.backend.manifest import make_manifest
 from graftwork.backend.request import BuildRequest, Target
+from graftwork.backend.signature import record_signature
 from graftwork.backend.staging import publish, staging_directory
 from graftwork.backend.targets import find_target
 from graftwork.plugins import (
@@ -135,6 +136,9 @@ def lower(
                 report.before[method] = _readable(examples[method].program)
                 report.after[method] = _readable(program)
         report.plugins = report_plugins(selection, logs, dry_runs)
+    # Target cuda moves the program there; the others run it where its tensors are.
+    elsewhere = "cuda" if target == "cuda" else ""
+    signatures = {name: record_signature(part, elsewhere) for name, part in programs.items()}
     with staging_directory(Path(directory)) as stage:
         request = BuildRequest(
             programs=programs,
@@ -142,7 +146,7 @@ def lower(
             directory=stage,
             context=context,
             selection=selection,
-            manifest=make_manifest(selection, context, logs),
+            manifest=make_manifest(selection, context, logs, signatures),
             settings=given,
         )
         with stages("lower"), TORCH_TURN:

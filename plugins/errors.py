@@ -56,3 +56,9 @@ class VerificationError(GraftworkError):
     """A lowered program's outputs differ from eager's."""
 
     exit_code = 1
+
+
+class RunError(GraftworkError):
+    """A lowered program reported an error while it ran."""
+
+    exit_code = 1

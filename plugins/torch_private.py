@@ -6,8 +6,12 @@ when a name moves. Each function says what it stands for; heavy modules are impo
 
 from __future__ import annotations
 
+import ctypes
+import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 CHECKED_RELEASES = ("2.11", "2.13")
+_ENVIRONMENT = threading.Lock()
 _NO_SYMBOLS: frozenset[Any] = frozenset()
 
 __all__ = [
@@ -24,11 +29,14 @@ __all__ = [
     "FakeTensor",
     "FakeTensorMode",
     "TorchDispatchMode",
+    "aoti_package_loader",
     "dynamo_cuda_interface",
     "dynamo_device_properties",
     "ensure_cuda_device_guard",
     "fake_mode_of",
     "fake_tensor_module",
+    "free_tensor_handles",
+    "give_back_pool",
     "has_cuda_build",
     "inductor_algorithm_selector",
     "inductor_codegen_common",
@@ -58,10 +66,12 @@ __all__ = [
     "no_dispatch",
     "rename_symbols",
     "run_on_fakes",
+    "size_in_symbols",
     "statically_known_true",
     "suggest_memory_format",
     "symbol_range",
     "symbolic_expression",
+    "tensor_handles",
     "trace_functional",
     "unbacked_bindings",
     "unbacked_symbols",
@@ -401,6 +411,27 @@ def upper_bound(size: Any) -> int | None:
     return int(upper) if upper.is_Integer else None
 
 
+def size_in_symbols(
+    size: torch.SymInt, ranges: Mapping[Any, Any]
+) -> tuple[str, int, int, int, int | None]:
+    """A symbolic size as (symbol, times, plus, low, high), with `times * symbol + plus`.
+
+    The symbol's name is empty where the size is another expression; `high` is None without a
+    bound. `ranges` are an exported program's range constraints. Stands for `SymInt.node` and
+    `ShapeEnv.bound_sympy`.
+    """
+    expression = size.node.expr
+    bounds = ranges.get(expression) or size.node.shape_env.bound_sympy(expression)
+    low = int(bounds.lower) if bounds.lower.is_Integer else 0
+    high = int(bounds.upper) if bounds.upper.is_Integer else None
+    symbols = list(expression.free_symbols)
+    if len(symbols) == 1 and expression.is_polynomial(symbols[0]):
+        parts = expression.as_poly(symbols[0]).all_coeffs()
+        if len(parts) == 2 and all(part.is_Integer for part in parts) and parts[0] > 0:
+            return str(symbols[0]), int(parts[0]), int(parts[1]), low, high
+    return "", 1, 0, low, high
+
+
 @contextmanager
 def unguarded(mode: FakeTensorMode | None) -> Iterator[None]:
     """Run operators on fake tensors of `mode` without leaving guards on their symbolic sizes.
@@ -470,3 +501,58 @@ def run_on_fakes(
     with mode, torch.no_grad():
         value = target(*args, **kwargs)
     return value, compute_unbacked_bindings(mode.shape_env, value) or {}
+
+
+_address = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
+
+
+def tensor_handles(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """Addresses of new tensor objects that alias `tensors`, as AOTInductor's C interface takes.
+
+    Whoever is given one must free it. Stands for `torch._C._aoti`.
+    """
+    capsules = torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors(list(tensors))
+    return [_address(capsule, None) for capsule in capsules]
+
+
+def free_tensor_handles(handles: Sequence[int | None]) -> list[torch.Tensor]:
+    """The tensors behind handles of AOTInductor's C interface, which then are no more.
+
+    Stands for `torch._C._aoti`.
+    """
+    capsules = [_capsule(handle, None, None) for handle in handles]
+    return list(torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs(capsules))
+
+
+def give_back_pool(device: int, pool: Any) -> None:
+    """Close a graph's memory pool after a capture that broke off before it closed the pool.
+
+    Stands for `torch._C._cuda_endAllocateToPool` and `_cuda_releasePool`; a release of torch that
+    does so itself makes them fail, which is as good.
+    """
+    for close in (torch._C._cuda_endAllocateToPool, torch._C._cuda_releasePool):
+        with suppress(RuntimeError):
+            close(device, pool)
+
+
+def aoti_package_loader(path: Path, model: str, folder: Path) -> Any:
+    """A model of a .pt2 package through torch's own loader, which unpacks it into `folder`.
+
+    Its errors leave the files behind, hence a folder of the caller's. Stands for
+    `torch._C._aoti.AOTIModelPackageLoader`, which unpacks where TMPDIR says.
+    """
+    with _ENVIRONMENT:
+        before = os.environ.get("TMPDIR")
+        os.environ["TMPDIR"] = os.fspath(folder)
+        try:
+            return torch._C._aoti.AOTIModelPackageLoader(os.fspath(path), model, False, 1, -1)
+        finally:
+            if before is None:
+                del os.environ["TMPDIR"]
+            else:
+                os.environ["TMPDIR"] = before

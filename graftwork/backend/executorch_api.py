@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,37 +103,44 @@ def run_method(path: Path, method: str, inputs: tuple[Any, ...]) -> list[Any]:
     Raises:
         InputError: the file or the method cannot be loaded.
     """
-    try:
-        program = _runtime().load_program(str(path))
-        if method not in program.method_names:
-            names = ", ".join(sorted(program.method_names))
-            raise InputError(f"{path} has no method '{method}'; it has {names}")
-        loaded = program.load_method(method)
-    except (RuntimeError, OSError) as error:
-        raise InputError(f"{path}: method '{method}' cannot be loaded: {error}") from error
-    assert loaded is not None
-    return list(loaded.execute(inputs))
+    return load_methods(path)(method)(inputs)
 
 
-def read_pte(path: Path) -> Any:
-    """The deserialized .pte: its `program` and its `named_data`.
+def load_methods(
+    path: Path, data: Path | None = None
+) -> Callable[[str], Callable[[Sequence[Any]], list[Any]]]:
+    """A .pte, with its .ptd, in executorch's Python runtime; gives each method by name.
 
     Raises:
-        InputError: the file is no readable .pte.
+        InputError: the file cannot be loaded; likewise when a method is asked for.
     """
-    _exir()
-    from executorch.exir._serialize._program import deserialize_pte_binary
-
     try:
-        return deserialize_pte_binary(path.read_bytes())
-    except Exception as error:
-        raise InputError(f"{path} is not a readable ExecuTorch program: {error}") from error
+        program = _runtime().load_program(str(path), data_path=data)
+    except (RuntimeError, OSError) as error:
+        raise InputError(f"{path} cannot be loaded: {error}") from error
+
+    def method_of(name: str) -> Callable[[Sequence[Any]], list[Any]]:
+        if name not in program.method_names:
+            names = ", ".join(sorted(program.method_names))
+            raise InputError(f"{path} has no method '{name}'; it has {names}")
+        try:
+            loaded = program.load_method(name)
+        except RuntimeError as error:
+            raise InputError(f"{path}: method '{name}' cannot be loaded: {error}") from error
+        return lambda inputs: list(loaded.execute(tuple(inputs)))
+
+    return method_of
 
 
 def _runtime() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from executorch.runtime import Runtime
+        try:
+            from executorch.runtime import Runtime
+        except ImportError as error:
+            raise InputError(
+                f"ExecuTorch cannot be imported ({error}); pip install executorch==1.5.1"
+            ) from error
     return Runtime.get()
 
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from graftwork import __version__
+from graftwork.backend.program_file import ProgramFile
+from graftwork.backend.signature import Signature
 from graftwork.plugins import LoweringContext, RewriteLog, Selection
 
 ENTRY_NAME = "graftwork.json"
@@ -19,9 +22,16 @@ FORMAT = 1
 
 
 def make_manifest(
-    selection: Selection, context: LoweringContext, logs: dict[str, RewriteLog]
+    selection: Selection,
+    context: LoweringContext,
+    logs: dict[str, RewriteLog],
+    signatures: Mapping[str, Signature],
 ) -> str:
-    """Write the manifest: target, releases, every enabled plugin with options and count."""
+    """Write the manifest.
+
+    It holds the target, the releases, every enabled plugin with options and count, and each
+    method's signature.
+    """
     plugins = [
         {
             "id": choice.plugin.id,
@@ -42,8 +52,15 @@ def make_manifest(
         "executorch": _version("executorch"),
         "methods": sorted(logs),
         "plugins": plugins,
+        "signatures": {name: item.to_json() for name, item in signatures.items()},
     }
     return json.dumps(record, sort_keys=True)
+
+
+def read_program_manifest(program: ProgramFile) -> dict[str, Any] | None:
+    """The manifest embedded in a .pte; None in one that graftwork did not write."""
+    entry = program.named_data.get(ENTRY_NAME)
+    return None if entry is None else dict(json.loads(bytes(entry)))
 
 
 def _version(distribution: str) -> str | None:

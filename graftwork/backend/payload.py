@@ -19,7 +19,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from graftwork.plugins.errors import GraftworkError
+from graftwork.backend.program_file import read_data_file, read_program_file
+from graftwork.plugins.errors import GraftworkError, InputError
 
 __all__ = ["Delegate", "PayloadError", "Weight", "parse_payload", "read_program"]
 
@@ -61,9 +62,9 @@ class Delegate:
     weights: tuple[Weight, ...]
     missing: tuple[str, ...]
     compile_specs: Mapping[str, bytes]
-    data: Mapping[str, bytes] = dataclasses.field(repr=False, compare=False)
+    data: Mapping[str, memoryview] = dataclasses.field(repr=False, compare=False)
 
-    def weight_bytes(self, weight: Weight) -> bytes:
+    def weight_bytes(self, weight: Weight) -> memoryview:
         """The stored bytes of `weight`; KeyError where the data file lacks them."""
         return self.data[weight.key]
 
@@ -73,35 +74,29 @@ def read_program(
 ) -> tuple[Delegate, ...]:
     """Read every CUDA delegate of the program `pte`, with its data file or files `ptd`.
 
-    Raises PayloadError where a file is not what it should be, OSError where it cannot be read.
+    Raises PayloadError where a file cannot be read or is not what it should be.
     """
-    from executorch.exir._serialize._program import deserialize_pte_binary
-
-    raw = Path(pte).read_bytes()
-    if raw[4:6] != b"ET":
-        raise PayloadError(f"{os.fspath(pte)}: not an ExecuTorch program")
     try:
-        file = deserialize_pte_binary(raw)
-    except Exception as error:
-        raise PayloadError(f"{os.fspath(pte)}: damaged program: {error}") from error
-    data = _named_data(file.named_data) if file.named_data is not None else {}
-    paths = () if ptd is None else (ptd,) if isinstance(ptd, (str, os.PathLike)) else tuple(ptd)
-    for path in paths:
-        data.update(_read_ptd(path))
+        file = read_program_file(Path(pte))
+        data = dict(file.named_data)
+        paths = (ptd,) if isinstance(ptd, (str, os.PathLike)) else tuple(ptd or ())
+        for path in paths:
+            data.update(read_data_file(Path(path)))
+    except InputError as error:
+        raise PayloadError(str(error)) from error
     delegates = []
-    for plan in file.program.execution_plan:
+    for plan in file.plans:
         for index, delegate in enumerate(d for d in plan.delegates if d.id == _BACKEND):
-            inline = file.program.backend_delegate_data[delegate.processed.index].data
-            specs = {spec.key: bytes(spec.value) for spec in delegate.compile_specs}
+            specs = delegate.compile_specs
             method = specs.get("method_name", plan.name.encode()).decode()
-            kind, key, weights = parse_payload(bytes(inline), method)
+            kind, key, weights = parse_payload(delegate.processed, method)
             delegates.append(
                 Delegate(
                     method=plan.name,
                     index=index,
                     format=kind,
                     library_key=key,
-                    library=data.get(key),
+                    library=bytes(data[key]) if key in data else None,
                     weights=weights,
                     missing=tuple(w.key for w in weights if paths and w.key not in data),
                     compile_specs=specs,
@@ -156,25 +151,3 @@ class _Reader:
         nbytes, dtype, device, offset, rank = self.take("QiiqI")
         sizes, strides = self.take(f"{rank}q"), self.take(f"{rank}q")
         return Weight(fqn, key, nbytes, dtype, "cuda" if device else "cpu", offset, sizes, strides)
-
-
-def _named_data(store: Any) -> dict[str, bytes]:
-    entries = dict(store.pte_data)
-    for group in store.external_data.values():
-        entries.update(group)
-    return {key: bytes(store.buffers[entry.buffer_index]) for key, entry in entries.items()}
-
-
-def _read_ptd(path: str | os.PathLike[str]) -> dict[str, bytes]:
-    from executorch.exir._serialize._cord import Cord
-    from executorch.extension.flat_tensor.serialize.serialize import FlatTensorSerializer
-
-    raw = Path(path).read_bytes()
-    try:
-        payload = FlatTensorSerializer().deserialize(Cord(raw))
-    except Exception as error:
-        raise PayloadError(f"{os.fspath(path)}: not an ExecuTorch data file: {error}") from error
-    return {
-        key: bytes(payload.buffers[entry.buffer_index])
-        for key, entry in payload.named_data.items()
-    }

@@ -145,6 +145,63 @@ def audit(**arguments: Any) -> None:
     run_audit(**arguments)
 
 
+data = click.option(
+    "--data",
+    metavar="FILE.ptd",
+    type=click.Path(path_type=Path),
+    help="A .pte's data file; by default the one beside it.",
+)
+inputs = click.option(
+    "--inputs",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="A .pt, .npz or .npy file; without one, inputs are drawn.",
+)
+method = click.option("--method", default="", help="By default forward, or the only one.")
+seed = click.option("--seed", default=0, show_default=True, help="Of the inputs drawn.")
+
+
+@app.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@method
+@inputs
+@data
+@click.option("--output", type=click.Path(path_type=Path), help="Save the outputs, a .pt file.")
+@seed
+@click.option("--calls", default=1, show_default=True, help="Call it so often, show the last.")
+@click.option("--cuda-graphs", is_flag=True, help="Run under a CUDA graph after three calls.")
+@as_json
+def run(**arguments: Any) -> None:
+    """Run the artifact FILE, a .pte or .pt2, from Python.
+
+    Without --inputs they are drawn like the example it was lowered with: its sizes, and numbers
+    between its smallest and largest.
+    """
+    from .run import run_run
+
+    run_run(**arguments)
+
+
+@app.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--model", default="", help="Time this too, in eager and by torch.compile.")
+@method
+@inputs
+@data
+@click.option("--iterations", default=100, show_default=True, help="Calls that are timed.")
+@click.option("--warmup", default=10, show_default=True, help="Calls before them.")
+@seed
+@as_json
+def bench(**arguments: Any) -> None:
+    """Time the artifact FILE: latency percentiles and memory, on CUDA also under a graph.
+
+    --model is as for `graftwork lower`; its example inputs are then used.
+    """
+    from .bench import run_bench
+
+    run_bench(**arguments)
+
+
 @app.command()
 @click.argument("kind", type=click.Choice(["decomposition", "pass"]))
 @click.argument("name")

@@ -195,7 +195,8 @@ def rank_key(x, LARGEST: tl.constexpr, dtype: tl.constexpr):  # type: ignore[no-
     key = ordered_key(x)
     if not LARGEST:
         if x.dtype.is_floating():
-            key = tl.where(x != x, key, ~key)
+            nan = (1 << (x.dtype.primitive_bitwidth - 1)) - 1
+            key = tl.where(key == nan, key, ~key)
         else:
             key = ~key
     return key.to(dtype)

@@ -2,144 +2,45 @@
 
 from __future__ import annotations
 
-import importlib.util
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import fx
-from torch.export import ExportedProgram
-
-from graftwork.passes import strip_asserts
-from graftwork.plugins import (
-    GraphRewrite,
-    LoweringContext,
-    RewriteLog,
-    rewrite_program,
-    select_plugins,
+from checked_programs import (
+    COUNTS,
+    MASK,
+    X,
+    bounds_count,
+    bounds_used_value,
+    bounds_value,
+    call,
+    casts,
+    checks_count,
+    checks_in_branch,
+    checks_tensor,
+    checks_truth,
+    checks_value,
+    counts_nonzero,
+    equals_other_size,
+    export,
+    operators,
+    placeholder,
+    reads_twice,
+    reasons,
+    run_pass,
+    strip,
 )
-from graftwork.plugins.exportable_checks import exportable_checks
-from graftwork.plugins.toolkit.graphs import sub_graphs
+from torch import fx
+
 from graftwork.plugins.verification import verify
 
 aten = torch.ops.aten
-MASK = torch.tensor([True, True, False, False, False, False])
-COUNTS = torch.tensor([1, 1, 0, 0, 0, 0])
-X = torch.arange(6.0) + 1
 
 
 def test_the_declared_properties_hold() -> None:
     for result in verify(["strip-asserts"], examples=10):
         assert result.passed, result.message
-
-
-class Program(torch.nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.function(*inputs)
-
-
-def export(function: Callable[..., Any], *inputs: Any, **kwargs: Any) -> ExportedProgram:
-    module = function if isinstance(function, torch.nn.Module) else Program(function)
-    with exportable_checks():
-        return torch.export.export(module, inputs, **kwargs)
-
-
-def strip(
-    program: ExportedProgram, policy: str = "async", target: str = "cpu", limit: int | None = None
-) -> tuple[ExportedProgram, RewriteLog]:
-    selection = select_plugins(
-        enable=[f"strip-asserts{{policy={policy}}}"], disable=["all"], environment={}
-    )
-    return rewrite_program(
-        program, selection, LoweringContext(target=target, application_limit=limit)
-    )
-
-
-def operators(program: ExportedProgram) -> list[Any]:
-    return [
-        node.target
-        for _, module in sub_graphs(program.graph_module)
-        for node in module.graph.nodes
-        if node.op == "call_function"
-    ]
-
-
-def reasons(log: RewriteLog) -> str:
-    return "\n".join(event.detail for event in log.events if not event.rewrote)
-
-
-def checks_tensor(x: torch.Tensor) -> torch.Tensor:
-    torch._assert_async((x > 0).all(), "x is positive")
-    return x * 2
-
-
-def casts(x: torch.Tensor) -> torch.Tensor:
-    return x.to(torch.float64) + 1
-
-
-def checks_value(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-    torch._check(m.sum().item() == 2)
-    return x * 2
-
-
-def bounds_value(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-    torch._check(m.sum().item() <= 4)
-    return x * 2
-
-
-def checks_truth(x: torch.Tensor) -> torch.Tensor:
-    torch._check((x > 0).all().item())
-    return x * 2
-
-
-def checks_count(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-    torch._check(x[m].numel() == 2)
-    return x * 2
-
-
-def reads_twice(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-    torch._check(m[0].item() >= 1)
-    torch._check(m[0].item() + m[1].item() < 5)
-    return x * 2
-
-
-def bounds_used_value(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-    n = m.sum().item()
-    torch._check(n <= 4)
-    return x * n
-
-
-def bounds_count(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-    y = x[m]
-    torch._check(y.shape[0] <= 3)
-    return y * 2
-
-
-def counts_nonzero(x: torch.Tensor) -> torch.Tensor:
-    return torch.nonzero(x)
-
-
-def equals_other_size(x: torch.Tensor, m: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    z = x[m]
-    torch._check(z.shape[0] == y.shape[0])
-    return z + y
-
-
-def checks_in_branch(p: torch.Tensor, x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-    def then(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-        torch._check(m.sum().item() <= 4)
-        return x * 2
-
-    def otherwise(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-        return x + 1
-
-    return torch.cond(p, then, otherwise, (x, m))  # type: ignore[no-any-return]
 
 
 FIRES = [
@@ -277,200 +178,6 @@ def test_values_are_kept_where_the_target_can_keep_their_checks() -> None:
         stripped.module()(X, COUNTS + 1)
 
 
-def test_an_equality_between_sizes_still_raises_under_ranges() -> None:
-    """pytorch/pytorch#192857: bounds reject inputs that would run, equalities are wanted."""
-    stripped, _ = strip(export(equals_other_size, X, MASK, torch.ones(2)), "ranges")
-    with pytest.raises(RuntimeError):
-        stripped.module()(X, ~MASK, torch.ones(2))
-
-
-def test_an_equality_of_unknown_sizes_stays_under_ranges() -> None:
-    def product(x: torch.Tensor, m: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
-        one, other = x[m], x[n]
-        torch._check(one.shape[0] * other.shape[0] == 2)
-        return torch.cat([one, other])
-
-    stripped, log = strip(export(product, X, MASK, X > 5), "ranges")
-    assert "Eq(u0*u1, 2): no bound on an unbacked size" in reasons(log)
-    with pytest.raises(RuntimeError):
-        stripped.module()(X, MASK, MASK)
-
-
-def test_a_dropped_bound_leaves_the_size_its_whole_range() -> None:
-    """pytorch/pytorch#192857: `y = x[mask]`, a check that its size is at most 3, called with 4."""
-    program = export(bounds_count, X, MASK)
-    stripped, _ = strip(program, "ranges")
-    assert [bounds.upper for bounds in stripped.range_constraints.values()] == [6]
-    assert [bounds.upper for bounds in program.range_constraints.values()] == [3]
-    torch.testing.assert_close(stripped.module()(X, ~MASK), X[~MASK] * 2)
-    again = stripped.run_decompositions({})
-    (maker,) = (node for node in again.graph.nodes if node.meta.get("unbacked_bindings"))
-    (symbol,) = maker.meta["unbacked_bindings"]
-    assert again.range_constraints[symbol].upper == 6
-
-
-def sum_of_counts(x: torch.Tensor, m: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
-    one, other = x[m], x[n]
-    torch._check(one.shape[0] + other.shape[0] <= 5)
-    torch._check(one.shape[0] >= other.shape[0])
-    return torch.cat([one, other])
-
-
-def test_a_bound_on_two_sizes_gives_them_new_symbols() -> None:
-    """The old symbols carry the relation, from which a compiler writes the check again."""
-
-    def related(x: torch.Tensor, m: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
-        one, other = x[m], x[n]
-        torch._check(one.shape[0] >= other.shape[0])
-        return torch.cat([one, other])
-
-    program = export(related, X, MASK, ~MASK & (X > 5))
-    stripped, log = strip(program, "ranges")
-    assert log.declined("strip-asserts") == 0
-    assert program.range_constraints.keys().isdisjoint(stripped.range_constraints)
-
-
-def test_two_picks_by_one_mask_keep_one_size() -> None:
-    def picked_twice(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-        one, other = x[m], (x + 1)[m]
-        torch._check(one.shape[0] <= 3)
-        return one * other
-
-    stripped, log = strip(export(picked_twice, X, MASK), "ranges")
-    assert log.declined("strip-asserts") == 0
-    assert [bounds.upper for bounds in stripped.range_constraints.values()] == [6]
-    torch.testing.assert_close(stripped.module()(X, ~MASK), X[~MASK] * (X[~MASK] + 1))
-    stripped.run_decompositions({})
-
-
-def test_a_count_remembered_by_a_fake_tensor_is_no_obstacle() -> None:
-    program = export(bounds_count, X, MASK)
-    mask = [node.meta["val"] for node in program.graph.find_nodes(op="placeholder")][1]
-    with mask.fake_mode, mask.fake_mode.shape_env.ignore_fresh_unbacked_symbols():
-        torch.nonzero(mask)
-    _, log = strip(program, "ranges")
-    assert log.fired("strip-asserts") == 2
-
-
-def test_a_size_made_outside_a_branch_keeps_its_bound() -> None:
-    program = export(bounds_count, X, MASK)
-    inner = program.graph_module
-    (maker,) = (node for node in inner.graph.nodes if node.meta.get("unbacked_bindings"))
-    del maker.meta["unbacked_bindings"]
-    _, log = strip(program, "ranges")
-    assert log.fired("strip-asserts") == 0
-    assert "the size comes from outside this graph" in reasons(log)
-
-
-def test_a_remainder_is_no_bound() -> None:
-    def remainder(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-        y = x[m]
-        torch._check(y.shape[0] % 4 <= 2)
-        return y * 2
-
-    stripped, log = strip(export(remainder, X, MASK), "ranges")
-    assert "(Mod(u0, 4)) <= 2: no bound on an unbacked size" in reasons(log)
-    assert aten._assert_scalar.default in operators(stripped)
-
-
-def test_a_bound_on_an_index_is_none_on_a_size() -> None:
-    def picks_row(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-        n = m.sum().item()
-        torch._check(n >= 0)
-        torch._check(n < 6)
-        return x[n] + 1
-
-    stripped, log = strip(export(picks_row, X, COUNTS), "ranges", "aoti")
-    assert log.fired("strip-asserts") == 0
-    assert "not on a size" in reasons(log)
-    assert log.declined("strip-asserts") == operators(stripped).count(aten._assert_scalar.default)
-
-
-def test_a_bound_that_a_shape_relies_on_stays() -> None:
-    """`x[:n]` has n rows only where n is not greater than x has; else it has fewer."""
-
-    def first_rows(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-        n = m.sum().item()
-        torch._check(n >= 0)
-        torch._check(n <= x.shape[0])
-        return x[:n] * 2
-
-    stripped, log = strip(export(first_rows, X, COUNTS), "ranges", "aoti")
-    assert log.fired("strip-asserts") == 0
-    assert "relies on the bound" in reasons(log)
-    assert operators(stripped).count(aten._assert_scalar.default) == 2
-
-
-def new_rows(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-    n = m.sum().item()
-    torch._check(n >= 0)
-    torch._check(n <= 3)
-    return x.new_zeros(n) + 1
-
-
-def test_a_bound_that_memory_is_planned_by_stays_where_it_is_planned() -> None:
-    program = export(new_rows, X, COUNTS)
-    stripped, log = strip(program, "ranges", "cpu")
-    assert (log.fired("strip-asserts"), log.declined("strip-asserts")) == (0, 2)
-    assert "the target plans memory by the bound" in reasons(log)
-    stripped, log = strip(program, "ranges", "aoti")
-    assert (log.fired("strip-asserts"), log.declined("strip-asserts")) == (2, 0)
-    torch.testing.assert_close(stripped.module()(X, COUNTS * 2), torch.ones(4))
-
-
-def test_a_size_that_enters_a_branch_keeps_its_bound() -> None:
-    def into_branch(p: torch.Tensor, x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-        y = x[m]
-        torch._check(y.shape[0] <= 3)
-        torch._check(y.shape[0] != 0)
-        return torch.cond(p, lambda t: t.sum(), lambda t: t.sum() + 1, (y,))  # type: ignore[no-any-return]
-
-    stripped, log = strip(export(into_branch, torch.tensor(True), X, MASK), "ranges")
-    assert "enters or leaves a sub-graph" in reasons(log)
-    assert aten._assert_scalar.default in operators(stripped)
-
-
-def test_a_declared_range_goes_under_ranges() -> None:
-    def declared(x: torch.Tensor) -> torch.Tensor:
-        return torch.nonzero(x)
-
-    program = export(declared, X)
-    graph = program.graph
-    size = next(node for node in graph.nodes if node.target is aten.sym_size.int)
-    with graph.inserting_after(size):
-        call(graph, aten.sym_constrain_range.default, None, size)
-    kept, _ = strip(program, "async")
-    assert aten.sym_constrain_range.default in operators(kept)
-    stripped, log = strip(program, "ranges")
-    assert operators(stripped) == [aten.nonzero.default]
-    assert log.fired("strip-asserts") == 3
-
-
-def call(graph: fx.Graph, target: Any, value: Any, *args: Any) -> fx.Node:
-    node = graph.call_function(target, args)
-    node.meta["val"] = value
-    return node
-
-
-def placeholder(graph: fx.Graph, name: str, value: Any) -> fx.Node:
-    node = graph.placeholder(name)
-    node.meta["val"] = value
-    return node
-
-
-def run_pass(graph: fx.Graph, policy: Any = "async") -> RewriteLog:
-    program = export(casts, X)
-    module = fx.GraphModule(torch.nn.Module(), graph)
-    log = RewriteLog()
-    plugin = select_plugins(["strip-asserts"], ["all"], environment={}).enabled[0].plugin
-    strip_asserts.rewrite_graph(
-        GraphRewrite(module, "", program, LoweringContext(), plugin, log),
-        strip_asserts.StripAssertsOptions(policy),
-    )
-    module.graph.lint()
-    return log
-
-
 def test_functional_checks_hand_their_token_on() -> None:
     graph = fx.Graph()
     x = placeholder(graph, "x", X)
@@ -539,116 +246,3 @@ def test_the_program_given_is_left_as_it_was() -> None:
     assert program.graph_module.code == before
     assert program.range_constraints == constraints
     assert [str(node.meta.get("val")) for node in program.graph.nodes] == values
-
-
-def test_a_validating_gaussian_head_exports_and_matches_eager() -> None:
-    class Head(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.mean = torch.nn.Linear(6, 3)
-            self.scale = torch.nn.Linear(6, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            tril = torch.diag_embed(torch.nn.functional.softplus(self.scale(x)) + 0.1)
-            policy = torch.distributions.MultivariateNormal(
-                self.mean(x), scale_tril=tril, validate_args=True
-            )
-            return policy.mean + policy.variance
-
-    head = Head().eval()
-    x = torch.randn(2, 6)
-    stripped, log = strip(export(head, x))
-    assert log.fired("strip-asserts") == 2
-    assert not any("assert" in str(target) for target in operators(stripped))
-    torch.testing.assert_close(stripped.module()(x), head(x))
-
-
-def test_two_matmuls_around_a_check_end_in_one_delegate() -> None:
-    """pytorch/executorch#8065, and the value is eager's in ExecuTorch's own runtime."""
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-    from executorch.exir import to_edge_transform_and_lower
-    from executorch.runtime import Runtime
-
-    class TwoLayers(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one = torch.nn.Linear(4, 4)
-            self.two = torch.nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-            y = self.one(x)
-            torch._check(m.sum().item() == 2)
-            torch._assert_async((y < 1e6).all(), "bounded")
-            return self.two(y)
-
-    module, x = TwoLayers().eval(), torch.randn(3, 4)
-    stripped, _ = strip(export(module, x, COUNTS))
-    edge = to_edge_transform_and_lower(stripped, partitioner=[XnnpackPartitioner()])
-    names = [node.name for node in edge.exported_program().graph.nodes]
-    assert sum(name.startswith("executorch_call_delegate") for name in names) == 1
-    lowered = Runtime.get().load_program(edge.to_executorch().buffer).load_method("forward")
-    torch.testing.assert_close(lowered.execute((x, COUNTS))[0], module(x, COUNTS))
-
-
-@pytest.mark.parametrize(
-    ("function", "inputs", "other", "expected"),
-    [
-        (bounds_count, (X, MASK), (X, ~MASK), X[~MASK] * 2),
-        (counts_nonzero, (X - 1,), (X,), torch.nonzero(X)),
-    ],
-    ids=["bounds_count", "counts_nonzero"],
-)
-def test_an_unbounded_count_runs_in_executorch(
-    function: Any, inputs: Any, other: Any, expected: torch.Tensor
-) -> None:
-    """pytorch/pytorch#192857, pytorch/pytorch#112443."""
-    from executorch.exir import to_edge_transform_and_lower
-    from executorch.runtime import Runtime
-
-    stripped, _ = strip(export(function, *inputs), "ranges")
-    buffer = to_edge_transform_and_lower(stripped).to_executorch().buffer
-    lowered = Runtime.get().load_program(buffer).load_method("forward")
-    torch.testing.assert_close(lowered.execute(inputs)[0], function(*inputs))
-    torch.testing.assert_close(lowered.execute(other)[0], expected)
-
-
-def test_an_unbounded_count_runs_in_an_aoti_package(tmp_path: Any) -> None:
-    """pytorch/pytorch#192857: the compiler must not write the dropped checks again."""
-    stripped, _ = strip(export(sum_of_counts, X, MASK, ~MASK & (X > 3)), "ranges", "aoti")
-    path = torch._inductor.aoti_compile_and_package(
-        stripped, package_path=str(tmp_path / "counts.pt2")
-    )
-    lowered = torch._inductor.aoti_load_package(path)
-    everything = torch.ones(6, dtype=torch.bool)
-    for one in (MASK, everything):
-        torch.testing.assert_close(lowered(X, one, one), torch.cat([X[one]] * 2))
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("transformers") is None, reason="transformers is not installed"
-)
-def test_compilable_checks_of_transformers_go() -> None:
-    from transformers.utils.import_utils import torch_compilable_check
-
-    def merged(x: torch.Tensor, m: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
-        torch_compilable_check(x[m].numel() == f.numel(), "features and tokens differ")
-        torch_compilable_check((x > 0).all(), "positive")
-        return x.masked_scatter(m, f)
-
-    inputs = (X, MASK, torch.ones(2))
-    stripped, _ = strip(export(merged, *inputs))
-    assert operators(stripped) == [aten.masked_scatter.default]
-    torch.testing.assert_close(stripped.module()(*inputs), merged(*inputs))
-
-
-def test_ten_thousand_checks_on_one_long_sum_take_no_recursion() -> None:
-    graph = fx.Graph()
-    x = placeholder(graph, "x", X)
-    total: Any = 0
-    for _ in range(10_000):
-        item = call(graph, aten.item.default, 1, x)
-        total = call(graph, operator.add, 1, item, total)
-        call(graph, aten._assert_scalar.default, None, total, "sum")
-    graph.output((x,))
-    assert run_pass(graph).applications == 10_000
-    assert len(graph.nodes) == 2

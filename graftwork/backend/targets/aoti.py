@@ -65,7 +65,8 @@ class AotiTarget:
     def run(self, artifact: Path, method: str, inputs: tuple[Any, ...]) -> list[Any]:
         """Load and run through torch's own package loader."""
         loaded = torch._inductor.aoti_load_package(str(artifact))
-        return list(torch.utils._pytree.tree_leaves(loaded(*inputs)))
+        tensors = [leaf for leaf in inputs if isinstance(leaf, torch.Tensor)]
+        return list(loaded.loader.run(tensors))
 
 
 def read_package_manifest(path: Path) -> dict[str, Any] | None:

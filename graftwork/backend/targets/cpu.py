@@ -11,6 +11,7 @@ from torch import fx
 from graftwork.backend import executorch_api
 from graftwork.backend.constants import fold_constants
 from graftwork.backend.manifest import ENTRY_NAME
+from graftwork.backend.program_file import read_program_file
 from graftwork.backend.request import BuildRequest
 from graftwork.backend.unlowered import UnloweredReport
 from graftwork.plugins.errors import InputError
@@ -55,7 +56,9 @@ class CpuTarget:
 
     def run(self, artifact: Path, method: str, inputs: tuple[Any, ...]) -> list[Any]:
         """Run through executorch's own Python runtime."""
-        return executorch_api.run_method(artifact, method, inputs)
+        outputs = executorch_api.run_method(artifact, method, inputs)
+        (plan,) = (plan for plan in read_program_file(artifact).plans if plan.name == method)
+        return outputs[len(plan.written_inputs) :]
 
 
 def refuse_settings(target: str, archs: Sequence[str], settings: Mapping[str, Any]) -> None:

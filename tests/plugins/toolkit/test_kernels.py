@@ -1,16 +1,34 @@
 """The launch helper runs one kernel on the CPU, records it while tracing, and keeps order maps."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.runtime import interpreter
 from triton.runtime.jit import JITFunction
 
-from graftwork.plugins.toolkit.kernels import cdiv, from_ordered_key, launch, ordered_key
+from graftwork.plugins.toolkit.kernels import (
+    cdiv,
+    from_ordered_key,
+    is_interpreted,
+    launch,
+    ordered_key,
+)
+from graftwork.plugins.torch_private import FakeTensorMode
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 PATCHED = ("load", "store", "arange", "reduce", "associative_scan")
-UNPATCHED = [getattr(tl.core, name) for name in PATCHED]
+
+
+def patched() -> list[object]:
+    """What interpreting a kernel replaces in Triton."""
+    replaced = [getattr(tl.core, name) for name in PATCHED]
+    return [*replaced, JITFunction.__call__, interpreter._convert_float]
+
+
+UNPATCHED = patched()  # read while tests are collected, before any kernel ran
 INTEGERS = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8]
 
 
@@ -63,10 +81,8 @@ def test_integer_keys_are_the_integers(dtype: torch.dtype) -> None:
 def test_functions_of_triton_itself_are_interpreted_too() -> None:
     x = torch.arange(5)
     out = torch.empty_like(x)
-    call_before = JITFunction.__call__
     launch(prefix, (1,), x, out, 5, BLOCK=8)
     assert out.tolist() == [0, 1, 3, 6, 10]
-    assert JITFunction.__call__ is call_before
 
 
 @triton.jit
@@ -84,9 +100,16 @@ def test_the_interpreter_rounds_to_nearest(dtype):
     assert torch.equal(out.nan_to_num(7), x.to(dtype).nan_to_num(7))
 
 
-def test_an_empty_grid_still_runs_one_masked_program() -> None:
-    x = torch.empty(0, dtype=torch.int64)
-    launch(prefix, (0,), x, torch.empty_like(x), 0, BLOCK=8)
+@triton.jit
+def count_programs(x, out):
+    tl.store(out, tl.num_programs(0))
+
+
+def test_an_empty_grid_still_runs_one_program() -> None:
+    """CUDA refuses a grid of no programs."""
+    out = torch.zeros(1, dtype=torch.int64)
+    launch(count_programs, (0,), torch.empty(0), out)
+    assert out.item() == 1
 
 
 def test_tracing_keeps_symbolic_shapes() -> None:
@@ -108,4 +131,31 @@ def test_tracing_keeps_symbolic_shapes() -> None:
 
 def test_the_interpreter_leaves_triton_as_it_was() -> None:
     test_functions_of_triton_itself_are_interpreted_too()
-    assert [getattr(tl.core, name) for name in PATCHED] == UNPATCHED
+    assert patched() == UNPATCHED
+
+
+def test_threads_that_interpret_at_once_leave_triton_as_it_was() -> None:
+    x = torch.arange(8)
+
+    def run(_: int) -> list[int]:
+        out = torch.empty_like(x)
+        launch(prefix, (1,), x, out, 8, BLOCK=8)
+        return out.tolist()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(map(tuple, pool.map(run, range(200)))) == {tuple(x.cumsum(0).tolist())}
+    assert patched() == UNPATCHED
+
+
+def test_a_device_without_kernels_is_refused() -> None:
+    x = torch.empty(4, dtype=torch.int64, device="meta")
+    with pytest.raises(RuntimeError, match="not on meta"):
+        launch(prefix, (1,), x, x, 4, BLOCK=8)
+
+
+def test_a_traced_tensor_is_not_taken_for_one_that_is_interpreted():
+    """A program for a GPU is traced with tensors on the CPU; it must not get small tiles."""
+    real = torch.empty(3)
+    assert is_interpreted(real)
+    with FakeTensorMode() as mode:
+        assert not is_interpreted(mode.from_tensor(real))

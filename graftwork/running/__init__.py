@@ -1,0 +1,1 @@
+"""Runs what was lowered, from Python: `graftwork.load`."""

@@ -105,7 +105,7 @@ def at_least_one(size: Size) -> Size:
     return larger
 
 
-def cdiv(size: Size, block: int) -> Size:
+def cdiv(size: Size, block: Size) -> Size:
     """``ceil(size / block)`` in integers, symbolic where ``size`` is."""
     return (size + block - 1) // block
 

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from graftwork.plugins import Declined
-from graftwork.plugins.toolkit.resample import Axis, Filter, Windows, find_windows
+from graftwork.plugins.toolkit.resample import (
+    BILINEAR,
+    Axis,
+    Filter,
+    Windows,
+    find_windows,
+    uses_factor,
+)
 from graftwork.plugins.toolkit.symbolic import Size, known
 from graftwork.plugins.torch_private import suggest_memory_format
 
@@ -39,7 +46,8 @@ def resize(
         runs_on: what the sums are written for.
 
     Raises:
-        Declined: another dtype, which ATen does not resize either.
+        Declined: another dtype, which ATen does not resize either; on a CPU, what ATen's own
+            kernel computes faster.
     """
     if image.dtype not in DTYPES:
         raise Declined(f"ATen does not resize {image.dtype}")
@@ -48,6 +56,8 @@ def resize(
         Axis(image.shape[dim], output_size[dim - 2], align_corners, factors[dim - 2])
         for dim in (2, 3)
     ]
+    if runs_on == "cpu" and _aten_is_faster(image.dtype, axes, filter):
+        raise Declined("ATen's own kernel, which torch's runtime has, is faster")
     if image.dtype == torch.uint8:
         result = _resize_bytes(image, axes, filter)
     elif memory_format == torch.channels_last:
@@ -56,6 +66,19 @@ def resize(
     else:
         result = _resize_floats(image, 2, axes, filter, runs_on)
     return _lay_out(result, memory_format)
+
+
+def _aten_is_faster(dtype: torch.dtype, axes: Sequence[Axis], filter: Filter) -> bool:
+    """Whether ATen's CPU kernel is faster than loops (measured), and right.
+
+    It reads outside the image for some factors, and repeats rows where the width becomes 1.
+    """
+    if any(uses_factor(axis) for axis in axes) or not known(axes[1].target > 1):
+        return False
+    if dtype == torch.uint8:
+        return True
+    shrinks = all(known(axis.target < axis.size) for axis in axes)
+    return filter is BILINEAR and shrinks and dtype in (torch.float32, torch.float64)
 
 
 def _resize_bytes(image: Tensor, axes: Sequence[Axis], filter: Filter) -> Tensor:

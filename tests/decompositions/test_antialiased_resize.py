@@ -139,8 +139,11 @@ def test_forms_for_compilers_equal_aten(layout, height, width, runs_on):
     x = torch.rand(2, 3, 45, 38)
     x[0, 0, 11, 11], x[1, 2, 30, 5] = math.nan, math.inf
     x = x.to(memory_format=layout)
-    result = resize_floats(x, (height, width), BILINEAR, False, (None, None), runs_on)
-    expected = resize(x, size=(height, width))
+    filter, mode = (BICUBIC, "bicubic") if runs_on == "cpu" else (BILINEAR, "bilinear")
+    if runs_on == "cpu":
+        x[1, 2, 30, 5] = 0.0  # an infinity tells a cubic weight of 1e-14 from 0
+    result = resize_floats(x, (height, width), filter, False, (None, None), runs_on)
+    expected = resize(x, mode, size=(height, width))
     torch.testing.assert_close(result, expected, rtol=0, atol=2e-5, equal_nan=True)
     assert result.stride() == expected.stride()
 
@@ -157,10 +160,31 @@ def test_absurd_factors_follow_the_formulas(factor):
 def test_compiled_program_equals_aten(rewrite, deep):
     x = torch.rand(2, 3, 60, 45)
     x[0, 0, 11, 11] = math.nan
-    program = rewrite(ID, lambda x: resize(x, size=(7, 9)), x, target="aoti")
+    program = rewrite(ID, lambda x: resize(x, "bicubic", size=(7, 9)), x, target="aoti")
+    assert program.fired == 1
     result = torch.compile(program.program.module())(x)
-    expected = resize(x, size=(7, 9))
+    expected = resize(x, "bicubic", size=(7, 9))
     torch.testing.assert_close(result, expected, rtol=0, atol=2e-5, equal_nan=True)
+
+
+def test_where_torch_runs_it_what_aten_does_faster_is_left_to_aten(rewrite):
+    """But not where ATen is wrong: a width of 1, factors."""
+    x = torch.rand(1, 2, 30, 20)
+    to_half = {"size": (15, 10)}
+
+    def fired(x, mode="bilinear", target="aoti", **settings):
+        program = rewrite(ID, lambda x: resize(x, mode, **settings), x, target=target)
+        torch.testing.assert_close(program(x), resize(x, mode, **settings))
+        return program.fired
+
+    assert fired(x, **to_half) == 0
+    assert fired((x * 256).to(torch.uint8), "bicubic", **to_half) == 0
+    assert fired(x, "bicubic", **to_half) == 1
+    assert fired(x, size=(60, 40)) == 1
+    assert fired(x, scale_factor=(0.5, 0.5)) == 1
+    assert fired(x, target="cpu", **to_half) == 1
+    column = rewrite(ID, lambda x: resize(x, size=(15, 1)), x, target="aoti")
+    assert column.fired == 1
 
 
 def test_work_grows_with_the_window_not_with_the_input():

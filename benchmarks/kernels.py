@@ -1,13 +1,16 @@
 """Times the kernel plugins on a GPU: ours, ATen's default, ATen's deterministic mode, the floor.
 
     python benchmarks/kernels.py [--plugins scatter,index-put] [--sweep] [--out FOLDER]
+    for n in $(seq 0 13); do python benchmarks/kernels.py --sweep --compile $n/14 & done; wait
 
 The sizes are the plugins' own (`Property.benchmarks`). Every size is checked on random data in the
 same run, against the property's reference, before it is timed. Times are medians, in
 microseconds, of CUDA graph replays over several sets of inputs larger together than the L2 cache;
 what cannot be captured (a result sized by the data) is timed call by call. The floor is the bytes
 of the inputs and outputs, each moved once, over the bandwidth of a large copy on the same GPU.
-A column for FlagGems is filled where it is installed (`pip install flag-gems`).
+A column for FlagGems is filled where it is installed (`pip install flag-gems`), last of all and
+row by row, as its kernels may hang. The second line above compiles every kernel beforehand, in
+fourteen processes.
 """
 
 from __future__ import annotations
@@ -16,8 +19,8 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -54,14 +57,31 @@ class Row:
         return self.ours / self.aten if self.ours and self.aten else None
 
 
+@dataclass(frozen=True)
+class Size:
+    """A size to measure: one of a property's, or of the sweep, where `promise` is None."""
+
+    plugin: str
+    name: str
+    make: Callable[[str], Case]
+    promise: Property | None = None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--plugins", default=",".join(PLUGINS))
     parser.add_argument("--sweep", action="store_true", help="powers of two and odd sizes too")
+    parser.add_argument("--compile", metavar="N/M", help="only run the Nth of M parts, once")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("benchmarks/kernels.py needs a CUDA GPU; this machine shows none")
+    sizes = list(list_sizes(options.plugins.split(","), options.sweep))
+    if options.compile:
+        part, parts = map(int, options.compile.split("/"))
+        for size in sizes[part::parts]:
+            run_once(size)
+        return
     bandwidth = copy_bandwidth()
     head = {
         "gpu": torch.cuda.get_device_name(),
@@ -71,59 +91,98 @@ def main() -> None:
     }
     print(head)
     rows, swept = [], []
-    for plugin_id in options.plugins.split(","):
+    options.out.mkdir(parents=True, exist_ok=True)
+
+    def save() -> None:
+        record = head | {"rows": [asdict(r) for r in rows], "sweep": [asdict(r) for r in swept]}
+        (options.out / "kernels.json").write_text(json.dumps(record, indent=1) + "\n")
+        (options.out / "kernels.md").write_text(table(head, rows, swept))
+
+    for size in sizes:
+        row = measure(size, bandwidth)
+        if size.promise:
+            rows.append(row)
+            print(line(row), flush=True)
+        else:
+            swept.append(row)
+        save()
+    for row in worst(swept):
+        print(line(row))
+    for size, row in zip(sizes, rows, strict=False):
+        row.flaggems = time_flaggems(size)
+        if row.flaggems is not None:
+            print(line(row), flush=True)
+            save()
+
+
+def list_sizes(plugins: Sequence[str], sweep: bool) -> Iterator[Size]:
+    """The plugins' own sizes, then those of the sweep."""
+    for plugin_id in plugins:
         for promise in find_plugin(plugin_id).call("list_properties"):
             for size in promise.benchmarks:
-                rows.append(measure(plugin_id, promise, size.name, size.make, bandwidth))
-                print(line(rows[-1]), flush=True)
-        if options.sweep and plugin_id in SWEEPS:
-            for name, make in SWEEPS[plugin_id]():
-                swept.append(measure(plugin_id, None, name, make, bandwidth, quick=True))
-    if swept:
-        report_sweep(swept)
-    options.out.mkdir(parents=True, exist_ok=True)
-    record = head | {"rows": [asdict(r) for r in rows], "sweep": [asdict(r) for r in swept]}
-    (options.out / "kernels.json").write_text(json.dumps(record, indent=1) + "\n")
-    (options.out / "kernels.md").write_text(table(head, rows))
+                yield Size(plugin_id, size.name, size.make, promise)
+    for plugin_id in plugins if sweep else ():
+        for name, make in SWEEPS[plugin_id]():
+            yield Size(plugin_id, name, make)
 
 
-def measure(
-    plugin_id: str,
-    promise: Property | None,
-    name: str,
-    make: Callable[[str], Case],
-    bandwidth: float,
-    quick: bool = False,
-) -> Row:
-    """Check one size, then time each column."""
-    cases = [make("cuda")]
-    while not quick and len(cases) < 4 and len(cases) * moved_bytes(cases[0]) < CACHED:
-        cases.append(make("cuda"))
-    plugin = find_plugin(plugin_id)
-    (choice,) = select_plugin_alone(plugin, cases[0].options).enabled
+def run_once(size: Size) -> None:
+    """Run one size, so that its kernels are compiled; what fails is told when it is measured."""
+    case = size.make("cuda")
+    with suppress(Exception):
+        caller(case, kernels_of(size, case))()
+
+
+def kernels_of(size: Size, case: Case) -> Callable[[], SubstituteOperators]:
+    """Puts the plugin's kernels in ATen's place."""
+    plugin = find_plugin(size.plugin)
+    (choice,) = select_plugin_alone(plugin, case.options).enabled
     context = LoweringContext(target="cuda", device="cuda")
     functions = plugin.call("list_kernels", options=choice.options, context=context)
+    return lambda: SubstituteOperators(functions)
 
-    def ours() -> Any:
-        return SubstituteOperators(functions)
 
-    correct = "not compared" if quick else check(promise, cases[0], ours)
-    repeats = 5 if quick else 15
-
-    def column(around: Callable[[], Any], deterministic: bool = False) -> float | None:
-        torch.use_deterministic_algorithms(deterministic)
-        try:
-            return time_calls([caller(case, around) for case in cases], repeats)
-        except Exception as error:
-            print(f"  {name}: {type(error).__name__}: {str(error).splitlines()[0]}")
-            return None
-        finally:
-            torch.use_deterministic_algorithms(False)
-
+def measure(size: Size, bandwidth: float) -> Row:
+    """Check one size, then time each column but FlagGems'."""
+    cases = draw_cases(size)
+    ours = kernels_of(size, cases[0])
+    correct = check(size.promise, cases[0], ours) if size.promise else "not compared"
     floor = (moved_bytes(cases[0]) + result_bytes(cases[0])) / bandwidth * 1e6
-    times = column(ours), column(nullcontext)
-    rest = (None, None) if quick else (column(nullcontext, True), column_of_flaggems(column))
-    return Row(plugin_id, name, *times, *rest, floor, correct)
+    times = time_column(size, cases, ours), time_column(size, cases, nullcontext)
+    slow = time_column(size, cases, nullcontext, True) if size.promise else None
+    return Row(size.plugin, size.name, *times, slow, None, floor, correct)
+
+
+def draw_cases(size: Size) -> list[Case]:
+    """Sets of inputs that together exceed the L2 cache; one set in a sweep."""
+    cases = [size.make("cuda")]
+    while size.promise and len(cases) < 4 and len(cases) * moved_bytes(cases[0]) < CACHED:
+        cases.append(size.make("cuda"))
+    return cases
+
+
+def time_column(
+    size: Size, cases: Sequence[Case], around: Callable[[], Any], deterministic: bool = False
+) -> float | None:
+    """Median microseconds of the cases inside `around()`; None, with a message, on an error."""
+    torch.use_deterministic_algorithms(deterministic)
+    try:
+        calls = [caller(case, around) for case in cases]
+        return time_calls(calls, 15 if size.promise else 5)
+    except Exception as error:
+        print(f"  {size.name}: {type(error).__name__}: {str(error).splitlines()[0]}")
+        return None
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def time_flaggems(size: Size) -> float | None:
+    """The same program with FlagGems' kernels in ATen's place; None where not installed."""
+    try:
+        import flag_gems
+    except ImportError:
+        return None
+    return time_column(size, draw_cases(size), flag_gems.use_gems)
 
 
 def caller(case: Case, around: Callable[[], Any]) -> Callable[[], Any]:
@@ -137,9 +196,8 @@ def caller(case: Case, around: Callable[[], Any]) -> Callable[[], Any]:
     return call
 
 
-def check(promise: Property | None, case: Case, ours: Callable[[], Any]) -> str:
+def check(promise: Property, case: Case, ours: Callable[[], Any]) -> str:
     """`equal`, or how the result differs from the property's reference."""
-    assert promise is not None
     reference = promise.reference or case.program
     # Thousands of values land on one element here, a few in the property itself.
     tolerance = replace(promise.tolerance, absolute=promise.tolerance.absolute * 100)
@@ -193,15 +251,6 @@ def reads_back(call: Callable[[], Any]) -> bool:
     return False
 
 
-def column_of_flaggems(column: Callable[[Callable[[], Any]], float | None]) -> float | None:
-    """The same programs with FlagGems' kernels in ATen's place; None where not installed."""
-    try:
-        import flag_gems
-    except ImportError:
-        return None
-    return column(flag_gems.use_gems)
-
-
 def copy_bandwidth() -> float:
     """Bytes read and written per second by a copy of 1 GB."""
     source = torch.randn(2**28, device="cuda")
@@ -226,12 +275,9 @@ def size_in_memory(tensor: torch.Tensor) -> int:
     return int(torch.Size(sizes).numel() * tensor.itemsize)
 
 
-def report_sweep(rows: Sequence[Row]) -> None:
-    """The worst ratio to ATen's default of each plugin, and the ten worst sizes."""
-    known = sorted((r for r in rows if r.ratio), key=lambda r: -(r.ratio or 0))
-    print(f"sweep: {len(known)} sizes, worst first")
-    for row in known[:12]:
-        print(line(row))
+def worst(rows: Sequence[Row]) -> list[Row]:
+    """The twelve largest ratios to ATen's default, the largest first."""
+    return sorted((r for r in rows if r.ratio), key=lambda r: -(r.ratio or 0))[:12]
 
 
 def line(row: Row) -> str:
@@ -245,15 +291,15 @@ def line(row: Row) -> str:
     return f"{row.plugin + ' ' + row.name:62s}{' '.join(map(show, columns))} {ratio} {row.correct}"
 
 
-def table(head: dict[str, Any], rows: Sequence[Row]) -> str:
-    """The rows as a Markdown table, with what they were measured on."""
+def table(head: dict[str, Any], rows: Sequence[Row], swept: Sequence[Row]) -> str:
+    """The rows and the worst of the sweep as a Markdown table, with what they were measured on."""
     lines = [
         f"{head['gpu']}, torch {head['torch']}, Triton {head['triton']}; microseconds, medians.",
         "",
         "| plugin | size | ours | ATen | ATen deterministic | FlagGems | floor | ours / ATen |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for row in rows:
+    for row in (*rows, *worst(swept)):
         columns = (row.ours, row.aten, row.deterministic, row.flaggems, row.floor)
         shown = " | ".join("-" if value is None else f"{value:.0f}" for value in columns)
         ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"

@@ -1,4 +1,4 @@
-"""Antialiased resizes: the decomposition compiled, against ATen's kernel, in one process.
+"""Antialiased resizes, rewritten and compiled, against ATen's kernel, in one process.
 
     python benchmarks/resize.py [--device cuda] [--case NAME] [--json FILE]
 
@@ -20,8 +20,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from graftwork.plugins import LoweringContext, rewrite_program
-from graftwork.plugins.checking import find_plugin, select_plugin_alone
+from graftwork.plugins import LoweringContext, rewrite_program, select_plugins
 
 SIZES = {
     "1080p-to-224": ((8, 3, 1080, 1920), (224, 224)),
@@ -56,10 +55,10 @@ def cases() -> dict[str, tuple[str, str, str]]:
 
 
 def compiled(module: Resize, x: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The module rewritten by the plugin alone and compiled as the AOT compiler would."""
+    """The module rewritten by the two plugins for it and compiled as the AOT compiler would."""
     program = torch.export.export(module, (x,), strict=False)
     context = LoweringContext(target="aoti", device=x.device.type)
-    selection = select_plugin_alone(find_plugin("antialiased-resize"))
+    selection = select_plugins(disable=["all"], enable=["resize", "antialiased-resize"])
     rewritten, _ = rewrite_program(program, selection, context)
     function: Callable[[torch.Tensor], torch.Tensor] = torch.compile(rewritten.module())
     return function

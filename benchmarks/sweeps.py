@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import product
+from itertools import chain, product
+from typing import Any
 
 import torch
 
@@ -16,6 +17,7 @@ from graftwork.shims_cuda.index_put.properties import find, select
 from graftwork.shims_cuda.index_put.properties import put as index_put
 from graftwork.shims_cuda.scatter.properties import put
 from graftwork.shims_cuda.scatter_reduce.properties import reduced
+from graftwork.shims_cuda.sort.promises import sort_stable, topk_values
 
 Sizes = Iterator[tuple[str, Callable[[str], Case]]]
 ROWS_FROM = ((64, 65536), (1000, 1000), (8192, 65536), (65536, 8192), (65536, 63))
@@ -82,19 +84,39 @@ def picks() -> Sizes:
         yield f"nonzero {size} of which {dense}", make_find
 
 
+SORTED = (
+    *((1, n) for n in (63, 1000, 8192, 8193, 10_000, 100_003, 2**18, 2**20 + 1, 2**22, 2**24 + 1)),
+    *((rows, n) for rows in (3, 64, 1000) for n in (7, 257, 1024, 8192, 10_001, 65_537)),
+    *((2**20, 8), (2**16, 63), (4097, 4097), (30, 2**19 + 3)),
+)
+
+
+def sorts() -> Sizes:
+    for rows, n in SORTED:
+        for dtype in (torch.float32, torch.bfloat16, torch.int64)[: 1 if n % 2 else 3]:
+
+            def make(device: str, shape: Any = (rows, n), dtype: torch.dtype = dtype) -> Case:
+                x = (torch.randn(shape, device=device) * 2**20).to(dtype)
+                return Case(sort_stable, (x,), {"dim": 1, "descending": False})
+
+            yield f"sort {dtype} {rows}x{n}", make
+
+        def make_topk(device: str, shape: Any = (rows, n)) -> Case:
+            return Case(topk_values, (torch.randn(shape, device=device),), {"k": 50})
+
+        if n > 8192:
+            yield f"topk 50 of {rows}x{n}", make_topk
+
+
 SWEEPS: dict[str, Callable[[], Sizes]] = {
-    "scatter": lambda: (
-        item
-        for group in (
-            named({"scatter": scatter}, (False, True)),
-            named({"scatter dim 1": last_dim}, (False,)),
-        )
-        for item in group
+    "scatter": lambda: chain(
+        named({"scatter": scatter}, (False, True)),
+        (item for item in named({"scatter dim 1": last_dim}, (False,)) if "x64 " in item[0]),
     ),
-    "scatter-reduce": lambda: named(
-        {r: partial(scatter_reduce, r) for r in ("amax", "sum", "prod")}, (False, True)
+    "scatter-reduce": lambda: chain(
+        named({"sum": partial(scatter_reduce, "sum")}, (False, True)),
+        named({"amax": partial(scatter_reduce, "amax")}, (False,)),
     ),
-    "index-put": lambda: (
-        item for group in (named({"accumulate": accumulate}, (True,)), picks()) for item in group
-    ),
+    "index-put": lambda: chain(named({"accumulate": accumulate}, (True,)), picks()),
+    "sort": sorts,
 }

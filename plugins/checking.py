@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from .comparing import compare
 from .context import LoweringContext
 from .exportable_checks import exportable_checks
-from .properties import Case, Property, Refusal
+from .properties import Case, Property, Refusal, Tolerance
 from .reference import SubstituteOperators, run_eager
 from .registry import Plugin, installed_plugins
 from .rewriting import rewrite_program
@@ -55,7 +55,7 @@ def check_case(plugin: Plugin, promise: Property, case: Case, device: str = "cpu
     for inputs in (case.inputs, *case.more_inputs):
         expected, stood_in = _reference(promise, case, inputs)
         references |= dict.fromkeys(stood_in)
-        _compare(run, inputs, expected, promise)
+        _compare(run, inputs, expected, case.tolerance or promise.tolerance)
     fired = run.fired()
     if case.fires is not None and fired != case.fires:
         raise Mismatch(
@@ -195,13 +195,15 @@ def _reference(
     return pytree.tree_leaves((outputs, own)), stood_in
 
 
-def _compare(run: _Run, inputs: tuple[Any, ...], expected: list[Any], promise: Property) -> None:
+def _compare(
+    run: _Run, inputs: tuple[Any, ...], expected: list[Any], tolerance: Tolerance
+) -> None:
     own = copy.deepcopy(inputs)
     outputs = pytree.tree_leaves((run.module(*own), own))
     if len(outputs) != len(expected):
         raise Mismatch(f"{len(outputs)} outputs, the reference has {len(expected)}")
     for index, (ours, reference) in enumerate(zip(outputs, expected, strict=True)):
-        difference = compare(ours, reference, promise.tolerance)
+        difference = compare(ours, reference, tolerance)
         if difference.why:
             raise Mismatch(f"output {index}: {difference.why}")
 

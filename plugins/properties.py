@@ -48,6 +48,7 @@ class Case:
             inputs as one `*inputs` argument, so it takes `((shapes of the first, ...),)`.
         more_inputs: further inputs, of other sizes, that the same exported program must take.
         options: the plugin's options for this case, by name.
+        tolerance: how far this case may be from the reference, where not as its property says.
     """
 
     program: Callable[..., Any]
@@ -57,6 +58,7 @@ class Case:
     dynamic_shapes: Any = None
     more_inputs: tuple[tuple[Any, ...], ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    tolerance: Tolerance | None = None
 
     def module(self) -> torch.nn.Module:
         """The program as a module, in evaluation mode."""

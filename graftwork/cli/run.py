@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from torch.utils import _pytree as pytree
 
+from graftwork.backend.staging import publish, staging_directory
 from graftwork.plugins.errors import InputError, RunError
 from graftwork.running.loading import load
 
@@ -47,10 +48,7 @@ def run_run(
                 raise RunError(f"{file}: method {chosen.name} failed: {first}") from error
         outputs = pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, outputs)
         if output is not None:
-            try:
-                torch.save(outputs, output)
-            except (OSError, RuntimeError) as error:
-                raise InputError(f"cannot write {output}: {error}") from error
+            _save(outputs, output)
     leaves = pytree.tree_leaves(outputs)
     rows = [_describe(leaf) for leaf in leaves]
     record = {
@@ -81,6 +79,19 @@ def run_run(
         console.print(f"CUDA graph: {chosen.graph}", highlight=False)
     if output is not None:
         console.print(f"outputs: {output}", highlight=False, soft_wrap=True)
+
+
+def _save(outputs: Any, output: Path) -> None:
+    """`torch.save`, whole or not at all."""
+    with staging_directory(output.parent) as stage:
+        try:
+            torch.save(outputs, stage / output.name)
+            publish([stage / output.name], output.parent)
+        except (
+            OSError,
+            RuntimeError,
+        ) as error:  # RuntimeError: torch's writer, disk full
+            raise InputError(f"cannot write {output}: {error}") from error
 
 
 def _describe(leaf: Any) -> dict[str, Any]:

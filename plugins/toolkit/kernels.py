@@ -72,8 +72,29 @@ def is_traced(tensor: torch.Tensor) -> bool:
 
 
 def is_interpreted(tensor: torch.Tensor) -> bool:
-    """Whether kernels on `tensor` run in the interpreter, which pays by the element."""
-    return tensor.device.type == "cpu"
+    """Whether kernels on `tensor` run in the interpreter now, which pays by the element.
+
+    A traced tensor may well be on the CPU while the program that it is traced for runs on a GPU.
+    """
+    return tensor.device.type == "cpu" and not is_traced(tensor)
+
+
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """A bool tensor as uint8, others as they are; without a copy, except in a compiled program.
+
+    There the copy is part of what computes the tensor, and Inductor of torch 2.11 has no view
+    of a computed bool.
+    """
+    if tensor.dtype != torch.bool:
+        return tensor
+    return tensor.to(torch.uint8) if is_traced(tensor) else tensor.view(torch.uint8)
+
+
+def as_dtype(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What `as_bytes` gave for a tensor of `dtype`, back in that dtype."""
+    if dtype != torch.bool:
+        return tensor
+    return tensor.to(torch.bool) if is_traced(tensor) else tensor.view(torch.bool)
 
 
 def at_least_one(size: Size) -> Size:
@@ -84,7 +105,7 @@ def at_least_one(size: Size) -> Size:
     return larger
 
 
-def cdiv(size: Size, block: int) -> Size:
+def cdiv(size: Size, block: Size) -> Size:
     """``ceil(size / block)`` in integers, symbolic where ``size`` is."""
     return (size + block - 1) // block
 

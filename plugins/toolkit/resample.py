@@ -16,12 +16,13 @@ goes. An axis whose size does not change is left alone, whatever its factor says
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from .symbolic import Size, at_least, at_most, known
 
@@ -61,6 +62,20 @@ class Windows:
     start: Tensor
     end: Tensor
     weights: Tensor
+
+
+def resize_operators(resize: Callable[..., Tensor]) -> Mapping[OpOverload, Callable[..., Tensor]]:
+    """ATen's antialiased resizes, by `resize(image, size, filter, align_corners, factors)`.
+
+    Both filters, with the output size given (`default`) or worked out from factors (`vec`).
+    """
+    aten = torch.ops.aten
+    return {
+        aten._upsample_bilinear2d_aa.default: _with_scales(resize, BILINEAR),
+        aten._upsample_bilinear2d_aa.vec: _with_scale_factors(resize, BILINEAR),
+        aten._upsample_bicubic2d_aa.default: _with_scales(resize, BICUBIC),
+        aten._upsample_bicubic2d_aa.vec: _with_scale_factors(resize, BICUBIC),
+    }
 
 
 def find_windows(axis: Axis, filter: Filter, dtype: torch.dtype, device: torch.device) -> Windows:
@@ -158,3 +173,41 @@ def _count(size: Size, device: torch.device) -> Tensor:
 def _truncate(x: Tensor, size: Size) -> Tensor:
     """Cut a window's edge to an element from 0 to `size`, before the cast can overflow."""
     return x.clamp(min=0, max=cast(int, size)).to(torch.int64)
+
+
+def _with_scales(resize: Callable[..., Tensor], filter: Filter) -> Callable[..., Tensor]:
+    def resized(
+        input: Tensor,
+        output_size: Sequence[Size],
+        align_corners: bool,
+        scales_h: float | None = None,
+        scales_w: float | None = None,
+    ) -> Tensor:
+        return resize(input, output_size, filter, align_corners, (scales_h, scales_w))
+
+    return resized
+
+
+def _with_scale_factors(resize: Callable[..., Tensor], filter: Filter) -> Callable[..., Tensor]:
+    def resized(
+        input: Tensor,
+        output_size: Sequence[Size] | None,
+        align_corners: bool,
+        scale_factors: Sequence[float] | None,
+    ) -> Tensor:
+        factors = scale_factors or (None, None)
+        size = output_size or [
+            _scaled(n, factor) for n, factor in zip(input.shape[2:], factors, strict=True)
+        ]
+        return resize(input, size, filter, align_corners, factors)
+
+    return resized
+
+
+def _scaled(size: Size, factor: float | None) -> Size:
+    """A size times a factor, rounded down; a whole factor stays in integers."""
+    assert factor is not None
+    if factor == int(factor):
+        return size * int(factor)
+    scaled: Size = torch.sym_int(size * factor)  # type: ignore[no-untyped-call]  # as in torch
+    return scaled

@@ -16,6 +16,7 @@ import torch
 from torch._ops import OpOverload
 
 from graftwork.plugins import Declined, PluginInfo, Property, hookimpl
+from graftwork.plugins.toolkit.kernels import is_traced
 
 from ..stages import mask as masks
 from ..stages.arguments import refuse_unsupported
@@ -136,15 +137,10 @@ def _index_put(
     refuse_unsupported(self)
     if self.dtype != values.dtype:
         raise Declined(f"values of {values.dtype} for a tensor of {self.dtype}")
-    where = [at for at, index in enumerate(indices) if index is not None and _is_mask(index)]
-    if not where:
+    if not any(index is not None and _is_mask(index) for index in indices):
         out: torch.Tensor = index_put(self, indices, values, accumulate, deterministic)
         return out
-    others = [at for at, index in enumerate(indices) if index is not None and at not in where]
-    if others or len(where) > 1:
-        raise Declined("a mask mixed with other indices: its count would have to be read")
-    dim, mask = where[0], _as_mask(indices[where[0]])
-    _check_mask(self, dim, mask)
+    dim, mask = _one_mask(self, indices)
     spread = mask.view((1,) * dim + mask.shape + (1,) * (self.dim() - dim - mask.dim()))
     leading = (1,) * (self.dim() - mask.dim() + 1 - values.dim())
     if values.dim() == 0:
@@ -160,18 +156,13 @@ def _index_put(
 
 
 def _index(self: torch.Tensor, indices: Indices) -> torch.Tensor:
-    where = [at for at, index in enumerate(indices) if index is not None and _is_mask(index)]
-    if not where:
+    if not any(index is not None and _is_mask(index) for index in indices):
         raise Declined("integer indices need no kernel")
     refuse_unsupported(self)
-    if len(where) > 1:
-        raise Declined("more than one mask: their counts cannot be compared before they are read")
-    dim, mask = where[0], _as_mask(indices[where[0]])
-    _check_mask(self, dim, mask)
-    if mask.dim() == self.dim() and len(indices) == 1:
+    dim, mask = _one_mask(self, indices)
+    if mask.dim() == self.dim():
         return _masked_select(self, mask)
-    coordinates = _nonzero(mask).unbind(1)
-    integers = [*indices[:dim], *coordinates, *indices[dim + 1 :]]
+    integers = [*([None] * dim), *_nonzero(mask).unbind(1)]
     out: torch.Tensor = aten.index.Tensor(self, integers)
     return out
 
@@ -202,13 +193,57 @@ def _size(count: torch.Tensor, mask: torch.Tensor) -> int:
     return size  # type: ignore[no-any-return]  # a symbolic integer while traced
 
 
+def _one_mask(self: torch.Tensor, indices: Indices) -> tuple[int, torch.Tensor]:
+    """The dim where a mask begins, and the mask, into which single integers beside it go.
+
+    `x[mask, 3]` is `x[both]`, where `both` holds in column 3 what `mask` does, and nothing in
+    the other columns.
+    """
+    given = [at for at, index in enumerate(indices) if index is not None]
+    if given != list(range(given[0], given[-1] + 1)):
+        raise Declined("a mask apart from other indices: its count would have to be read")
+    masks_given = [at for at in given if _is_mask(_known(indices[at]))]
+    if len(masks_given) > 1:
+        raise Declined("more than one mask: their counts cannot be compared before they are read")
+    dim = given[0]
+    parts: list[torch.Tensor] = []
+    for at in given:
+        index = _known(indices[at])
+        begin = dim + sum(part.dim() for part in parts)
+        if _is_mask(index):
+            mask = index if index.dtype == torch.bool else index != 0
+            _check_mask(self, begin, mask)
+            parts.append(mask)
+        elif index.dim() > 1 or not same(index.numel(), 1):
+            raise Declined("a mask beside several integers: its count would have to be read")
+        else:
+            parts.append(_one_of(index.reshape(()), self.shape[begin]))
+    return dim, _outer_and(parts)
+
+
+def _one_of(index: torch.Tensor, size: int) -> torch.Tensor:
+    """A mask of `size` elements that keeps the one at `index`."""
+    if not is_traced(index) and index.device.type == "cpu" and not -size <= int(index) < size:
+        raise IndexError(f"index {int(index)} is out of bounds for a dimension of size {size}")
+    place = torch.where(index < 0, index + size, index)
+    return torch.arange(size, device=index.device) == place
+
+
+def _outer_and(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """A mask over the dims of all parts, which keeps what each of them keeps."""
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.view(*whole.shape, *(1,) * part.dim()) & part
+    return whole
+
+
+def _known(index: torch.Tensor | None) -> torch.Tensor:
+    assert index is not None
+    return index
+
+
 def _is_mask(index: torch.Tensor) -> bool:
     return index.dtype in (torch.bool, torch.uint8)
-
-
-def _as_mask(index: torch.Tensor | None) -> torch.Tensor:
-    assert index is not None
-    return index if index.dtype == torch.bool else index != 0
 
 
 def _check_mask(self: torch.Tensor, dim: int, mask: torch.Tensor) -> None:

@@ -16,7 +16,6 @@ from ..stages.drawing import (
     FLOATS,
     HALVES,
     INTEGERS,
-    dtypes,
     indices,
     layouts,
     seeds,
@@ -44,9 +43,9 @@ def put_in_double(
     return out.to(x.device, x.dtype)
 
 
-def pick(x: torch.Tensor, mask: torch.Tensor, *, at: int) -> torch.Tensor:
-    """User code `x[..., mask]`."""
-    out: torch.Tensor = aten.index(x, [*([None] * at), mask])
+def pick(x: torch.Tensor, *index: torch.Tensor, at: Sequence[int]) -> torch.Tensor:
+    """User code `x[..., mask]` or `x[mask, 3]`; `at` says which dims have an index."""
+    out: torch.Tensor = aten.index(x, _places(index, at))
     return out
 
 
@@ -101,12 +100,14 @@ def properties() -> Sequence[Property]:
 
 
 @st.composite
-def puts(draw: st.DrawFn, kinds: Sequence[torch.dtype], accumulate: Sequence[bool]) -> Case:
+def puts(
+    draw: st.DrawFn, kinds: Sequence[torch.dtype], accumulate: Sequence[bool], largest: int = 4
+) -> Case:
     """Integer indices on some dims, which broadcast, with values that broadcast."""
     rank = draw(st.integers(1, 4))
-    shape = [draw(st.integers(1, 4)) for _ in range(rank)]
+    shape = [draw(st.integers(1, largest)) for _ in range(rank)]
     at = sorted(draw(st.sets(st.integers(0, rank - 1), min_size=1)))
-    together = [draw(st.integers(0, 4)) for _ in range(draw(st.integers(1, 2)))]
+    together = [draw(st.integers(0, largest)) for _ in range(draw(st.integers(1, 2)))]
     seed = draw(seeds)
     index = []
     for number, d in enumerate(at):
@@ -125,34 +126,41 @@ def puts(draw: st.DrawFn, kinds: Sequence[torch.dtype], accumulate: Sequence[boo
 
 
 @st.composite
-def mask_puts(draw: st.DrawFn) -> Case:
+def mask_puts(draw: st.DrawFn, largest: int = 5, kinds: Sequence[torch.dtype] = DTYPES) -> Case:
     """A mask over adjacent dims, with one value or one for each True."""
-    x, mask, at = draw(masked())
-    wanted = aten.index(x, [*([None] * at), mask]).shape
+    x, index, at = draw(masked(largest, kinds))
+    wanted = aten.index(x, _places(index, at)).shape
     own = [draw(st.sampled_from((size, size, 1))) for size in wanted]
     own = own[draw(st.sampled_from((0, 0, len(own)))) :]
     v = values(own, x.dtype, draw(seeds))
-    return Case(put, (x, v, mask), {"at": (at,), "accumulate": draw(st.booleans())})
+    return Case(put, (x, v, *index), {"at": at, "accumulate": draw(st.booleans())})
 
 
 @st.composite
-def masked(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """A tensor, a mask over some of its adjacent dims, and the first of those."""
+def masked(
+    draw: st.DrawFn, largest: int = 5, kinds: Sequence[torch.dtype] = DTYPES
+) -> tuple[torch.Tensor, list[torch.Tensor], tuple[int, ...]]:
+    """A tensor; a mask over some of its adjacent dims, and maybe an integer; where they go."""
     rank = draw(st.integers(1, 3))
-    shape = [draw(st.integers(1, 5)) for _ in range(rank)]
+    shape = [draw(st.integers(1, largest)) for _ in range(rank)]
     at = draw(st.integers(0, rank - 1))
     end = draw(st.integers(at + 1, rank))
     seed = draw(seeds)
-    mask = values(shape[at:end], torch.bool, seed, draw(layouts))
-    return values(shape, draw(dtypes), seed + 1, draw(layouts)), mask, at
+    index = [values(shape[at:end], torch.bool, seed, draw(layouts))]
+    places: tuple[int, ...] = (at,)
+    if end < rank and draw(st.booleans()):
+        single = indices([1] * draw(st.integers(0, 1)), shape[end], seed + 2, wraps=True)
+        index, places = [*index, single], (at, at + 1)
+    dtype = draw(st.sampled_from(kinds))
+    return values(shape, dtype, seed + 1, draw(layouts)), index, places
 
 
 @st.composite
-def picks(draw: st.DrawFn) -> Case:
+def picks(draw: st.DrawFn, largest: int = 5, kinds: Sequence[torch.dtype] = DTYPES) -> Case:
     """`x[mask]`, masked_select with broadcasting, nonzero."""
-    x, mask, at = draw(masked())
+    x, index, at = draw(masked(largest, kinds))
     if draw(st.booleans()):
-        return Case(pick, (x, mask), {"at": at})
+        return Case(pick, (x, *index), {"at": at})
     if draw(st.booleans()):
         return Case(find, (x,))
     spread = values(x.shape[-1:], torch.bool, draw(seeds))
@@ -173,7 +181,7 @@ def _exported(seed: int, program: str) -> Case:
         settings = {"at": (0,), "accumulate": program == "add"}
         return Case(put, (x.round(), v, index), settings)
     if program == "pick":
-        return Case(pick, (x, mask), {"at": 0})
+        return Case(pick, (x, mask), {"at": (0,)})
     if program == "find":
         return Case(find, (x,))
     return Case(fill, (x, mask), fires=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from graftwork.plugins.toolkit import kernels
 from graftwork.plugins.toolkit.kernels import Int, at_least_one, cdiv, launch
 from graftwork.plugins.torch_private import upper_bound
 from graftwork.shims_cuda.sort.block_kernels import best_of_groups, sort_block
@@ -13,30 +14,45 @@ LONGEST_ROW = 2**30
 BLOCK_ROW = 8192  # the longest row that one program sorts
 GROUPS = (64, 32, 16, 8)  # how many elements may stand behind one candidate of a top-k
 DIGIT = 8
-TILE_REGS, TILE_WARPS = 5, 1  # a radix tile: 2**5 elements a thread, 2**1 warps
-TILE = 2 ** (TILE_REGS + TILE_WARPS + 5)
 COUNT_WARPS = 4
 SCAN = 1024  # how many counts a program adds up at a time
-CHUNKS = 1024  # about how many chunks the rows are cut into, if they are long enough
+CHUNKS = 512  # about how many chunks the rows are cut into, if they are long enough
 
 
 def sort_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Values and int64 columns of each row of ``x`` [rows, n] in stable order."""
     n = x.shape[1]
-    if fits(n, BLOCK_ROW):
+    if fits(n, longest_block(x)):
         return block_rows(x, n, descending)
     return radix_rows(x, descending)
 
 
 def topk_rows(x: torch.Tensor, k: Int, largest: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """The first ``k`` values of each row and their int64 columns, equal values by column."""
-    if fits(x.shape[1], BLOCK_ROW):
+    longest = longest_block(x)
+    if fits(x.shape[1], longest):
         return block_rows(x, k, largest)
-    group = next((size for size in GROUPS if fits(k, BLOCK_ROW // size)), None)
+    group = next((size for size in GROUPS if fits(k, longest // size)), None)
     if group is None:
         values, indices = radix_rows(x, largest)
         return values.narrow(1, 0, k).contiguous(), indices.narrow(1, 0, k).contiguous()
     return block_rows(x, k, largest, best_groups(x, k, largest, group), group)
+
+
+def longest_block(x: torch.Tensor) -> int:
+    """The longest row that one program sorts; short where the interpreter runs it."""
+    return min(BLOCK_ROW, 256) if kernels.is_interpreted(x) else BLOCK_ROW
+
+
+def tile_shape(x: torch.Tensor) -> tuple[int, int]:
+    """A radix tile's elements a thread and warps, as powers of two.
+
+    In small tiles few elements go to neighbouring places, which costs long rows more than a
+    smaller network saves.
+    """
+    if kernels.is_interpreted(x):
+        return 4, 0
+    return (4, 1) if fits(x.shape[1], 2**21) else (4, 2)
 
 
 def fits(size: Int, limit: int) -> bool:
@@ -60,7 +76,7 @@ def best_groups(x: torch.Tensor, k: Int, largest: bool, group: int) -> torch.Ten
     blocks = cdiv(n, block)
     options = {"DESCENDING": largest, "GROUP": group, "BLOCK": block, "num_warps": 4}
     launch(best_of_groups, (rows * blocks,), x, best, n, blocks, groups, **options)
-    if not fits(groups, BLOCK_ROW):
+    if not fits(groups, longest_block(x)):
         picked = best_groups(best, k, False, group)
         return block_rows(best, k, False, picked, group, with_values=False)[1]
     return block_rows(best, k, False, with_values=False)[1]
@@ -97,7 +113,7 @@ def block_rows(
         DESCENDING=descending,
         GROUP=group,
         WITH_VALUES=with_values,
-        FLOAT64=fits(n, 2**29) and compares_float64_fast(x.device),
+        FLOAT64=fits(n, 2**29) and (kernels.is_interpreted(x) or compares_float64_fast(x.device)),
         SPAN=span,
         REGS=regs,
         WARPS=warps,
@@ -122,7 +138,9 @@ def block_shape(span: int) -> tuple[int, int]:
 def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Values and int64 columns of each row in stable order, for rows of any length."""
     rows, n = x.shape
-    tiles = at_least_one(cdiv(n, TILE))
+    tile_regs, tile_warps = tile_shape(x)
+    tile = 2 ** (tile_regs + tile_warps + 5)
+    tiles = at_least_one(cdiv(n, tile))
     iters = at_least_one(rows * tiles // CHUNKS)
     chunks = (tiles + iters - 1) // iters
 
@@ -153,7 +171,7 @@ def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.T
             chunk_counts,
             *sizes,
             DESCENDING=descending,
-            TILE=TILE,
+            TILE=tile,
             num_warps=COUNT_WARPS,
         )
         launch(
@@ -179,9 +197,9 @@ def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.T
             *sizes,
             DESCENDING=descending,
             FIRST=turn == 0,
-            REGS=TILE_REGS,
-            WARPS=TILE_WARPS,
-            num_warps=2**TILE_WARPS,
+            REGS=tile_regs,
+            WARPS=tile_warps,
+            num_warps=2**tile_warps,
         )
         source, column = target, to_column
     return values, indices

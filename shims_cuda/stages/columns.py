@@ -1,12 +1,16 @@
-# ruff: noqa: RUF059 - in a kernel an if is resolved at compile time, one branch a type
+# ruff: noqa: RUF005 - kernels have no unpacking; and to a type checker their tuples never grow
 """Sums and products in a fixed order where every element has an index of its own.
 
 A column (all `k` of one `o`, `i`) is cut into a few stretches, and one lane owns each: it folds
 its values in index order into a plane of its own, so nothing races. A second kernel folds the
-planes into the output, stretch by stretch. Sums go through atomic adds that return nothing: a
-single lane's operations on one address keep their order, and nothing waits for memory (in float32
-they flush subnormal numbers, as ATen's do). Products have no such instruction; four are in flight
-at a time, and an element that two of the four name is passed on in registers.
+planes into the output, stretch by stretch. A lane reads its next sixteen values while it folds
+the last, as nothing else hides how far memory is. Sums go through atomic adds that return
+nothing: a single lane's operations on one address keep their order, and nothing waits for memory
+(in float32 they flush subnormal numbers, as ATen's do). Products have no such instruction; eight
+are in flight at a time, and an element that two of the eight name is passed on in registers.
+
+A plane holds its columns 32 at a time, and one row more than the output, for what is out of
+range: cheaper than a branch around every access.
 """
 
 from __future__ import annotations
@@ -14,34 +18,62 @@ from __future__ import annotations
 import torch
 import triton.language as tl
 
-from graftwork.plugins.toolkit.kernels import cdiv, jit, launch
+from graftwork.plugins.toolkit.kernels import cdiv, fits_int32, jit, launch
+from graftwork.plugins.toolkit.symbolic import known
 
-from .fold import OPS, Fold, accumulator, identity, mean_of
-from .landing import settle_row, unfold
+from .fold import OPS, Fold, accumulator, combine, identity, mean_of
+from .landing import settle_row
 from .marks import named_counts
 from .problem import Problem
 
+COLUMNS = 32
+AHEAD = 16  # how many values a lane reads before it folds them
+TOGETHER = 8  # and of those, how many products it holds at a time
+FEW_ROWS = 2048  # that the one warp which folds into them may set to the identity itself
+LANES = 8192  # enough for a GPU
+FEWEST_LANES = 2048  # fewer take longer than grouping the elements by a sort does, if many
+
 
 def suits_columns(problem: Problem) -> bool:
-    """Whether there are columns enough to keep a GPU busy, and planes are not too large."""
+    """Whether there are columns enough to keep a GPU busy, in planes that are not too large."""
+    outer, _, _, inner = problem.sizes
+    columns = outer * inner
+    if problem.moves_rows or not isinstance(columns, int):
+        return False
+    lanes = columns * stretches_of(problem)
+    return columns >= 512 or (columns >= COLUMNS and lanes >= FEWEST_LANES)
+
+
+def stretches_of(problem: Problem) -> int:
+    """How many stretches: as many as make up enough lanes, in planes that stay near the source."""
     outer, count, rows, inner = problem.sizes
     columns = outer * inner
-    return not problem.moves_rows and isinstance(columns, int) and columns >= 512
+    most = LANES // max(columns, 1) if isinstance(columns, int) else 1
+    if isinstance(count, int) and isinstance(rows, int):
+        most = min(most, 4 * count // max(rows, 1), count // 64)
+    else:
+        most = min(most, 8)
+    return int(2 ** (max(most, 1).bit_length() - 1))
 
 
 def fold_columns(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor:
     """Fold what lands on each element; as `fold.fold_groups`, but the planes are folded last."""
     base, src = problem.base, problem.src
     outer, count, rows, inner = problem.sizes
-    stretches = _stretches(problem)
-    cells = stretches * outer * rows * inner
+    columns, stretches = outer * inner, stretches_of(problem)
+    strips = cdiv(columns, COLUMNS)
     planes = torch.empty(
-        (stretches, outer, rows, inner), dtype=accumulator(base.dtype), device=base.device
+        (stretches, strips, rows + 1, COLUMNS), dtype=accumulator(base.dtype), device=base.device
     )
-    launch(fill_identity, (cdiv(cells, 4096),), planes, cells, OP=OPS[op], BLOCK=4096, num_warps=8)
+    fills = known(rows <= FEW_ROWS)
+    if not fills:
+        cells = stretches * strips * (rows + 1) * COLUMNS
+        launch(
+            fill_planes, (cdiv(cells, 4096),), planes, cells, OP=OPS[op], BLOCK=4096, num_warps=8
+        )
     launch(
         fold_stretches,
-        (cdiv(outer * inner, 32), stretches),
+        (strips, stretches),
         problem.index,
         src,
         planes,
@@ -51,11 +83,15 @@ def fold_columns(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor
         count,
         rows,
         inner,
-        outer * inner,
+        columns,
         cdiv(count, stretches),
         OP=OPS[op],
         WRAP=problem.wraps,
-        COLUMNS=32,
+        WIDE=not fits_int32(count, (rows + 1) * COLUMNS),
+        FILLS=fills,
+        AHEAD=AHEAD,
+        TOGETHER=TOGETHER,
+        COLUMNS=COLUMNS,
         num_warps=1,
     )
     counted = op == "mean" or not include_self
@@ -63,7 +99,7 @@ def fold_columns(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor
     out = torch.empty(base.shape, dtype=base.dtype, device=base.device)
     launch(
         fold_planes,
-        (cdiv(outer * rows * inner, 512),),
+        (strips * cdiv(rows, 16),),
         planes,
         counts,
         base,
@@ -72,51 +108,83 @@ def fold_columns(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor
         *base.stride(),
         rows,
         inner,
-        outer * rows * inner,
-        STRETCHES=stretches,
+        columns,
+        strips,
+        stretches,
         OP=OPS[op],
         COUNTED=counted,
         INCLUDE_SELF=include_self,
-        BLOCK=512,
+        ROWS=16,
+        COLUMNS=COLUMNS,
         num_warps=4,
     )
     return out
 
 
-def _stretches(problem: Problem) -> int:
-    """Enough lanes for a GPU (16384), in planes that stay small beside the source."""
-    outer, count, rows, inner = problem.sizes
-    columns = outer * inner
-    most = 16384 // columns if isinstance(columns, int) else 1
-    if isinstance(count, int) and isinstance(rows, int):
-        most = min(most, 4 * count // max(rows, 1), count // 64)
-    return next((s for s in (16, 8, 4, 2) if s <= most), 1)
-
-
 @jit
-def fill_identity(planes, cells, OP: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def fill_planes(planes, cells, OP: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """Every cell becomes what a fold starts from."""
     p = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    exact: tl.constexpr = planes.dtype.element_ty
-    tl.store(planes + p, tl.broadcast_to(identity(OP, exact), [BLOCK]), mask=p < cells)
+    start = tl.broadcast_to(identity(OP, planes.dtype.element_ty), [BLOCK])
+    tl.store(planes + p, start, mask=p < cells)
 
 
 @jit
 def fetch(  # type: ignore[no-untyped-def]
-    index, src, k, end, sk, vk, rows, alive, good, WRAP: tl.constexpr, exact: tl.constexpr
+    index, src, left, sk, vk, alive, AHEAD: tl.constexpr
 ):
-    """Row, value and whether it counts, for position `k` of every column; and is all `good`."""
-    inside = alive & (k < end)
-    row = tl.load(index + k * sk, mask=inside, other=0, eviction_policy="evict_first")
-    value = tl.load(src + k * vk, mask=inside, other=0, eviction_policy="evict_first")
-    row, lands = settle_row(row.to(tl.int64), inside, rows, WRAP)
-    return row, value.to(exact), lands, good & (lands | (inside == 0))
+    """The next entries and values of every column, of which `left` exist; -1 and 0 past them."""
+    entries = ()
+    values = ()
+    for j in tl.static_range(AHEAD):
+        inside = alive & (j < left)
+        entry = tl.load(index + j * sk, mask=inside, other=-1, eviction_policy="evict_first")
+        value = tl.load(src + j * vk, mask=inside, other=0, eviction_policy="evict_first")
+        entries = entries + (entry,)  # type: ignore[assignment]
+        values = values + (value,)  # type: ignore[assignment]
+    return entries, values
 
 
 @jit
-def rounded_product(a, b, element: tl.constexpr):  # type: ignore[no-untyped-def]
-    """`a * b`, rounded to the tensor's dtype."""
-    return (a * b).to(element).to(a.dtype)
+def cells_of(  # type: ignore[no-untyped-def]
+    entries,
+    left,
+    alive,
+    good,
+    rows,
+    WRAP: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    kind: tl.constexpr,
+    AHEAD: tl.constexpr,
+):
+    """Where in its column of a plane each entry lands; and is all `good`."""
+    cells = ()
+    for j in tl.static_range(AHEAD):
+        inside = alive & (j < left)
+        row, lands = settle_row(entries[j], inside, rows, WRAP)
+        good &= lands | (inside == 0)
+        cells = cells + (tl.where(lands, row.to(kind), rows) * COLUMNS,)  # type: ignore[assignment]
+    return cells, good
+
+
+@jit
+def multiply_into(  # type: ignore[no-untyped-def]
+    plane, cells, values, FIRST: tl.constexpr, TOGETHER: tl.constexpr, element: tl.constexpr
+):
+    """Multiply some of the cells in order; one that is named again is passed on."""
+    old = ()
+    for j in tl.static_range(TOGETHER):
+        old = old + (tl.load(plane + cells[FIRST + j]),)  # type: ignore[assignment]
+    new = ()
+    for j in tl.static_range(TOGETHER):
+        product = old[j]  # type: ignore[var-annotated]
+        for earlier in tl.static_range(j):
+            again = cells[FIRST + j] == cells[FIRST + earlier]
+            product = tl.where(again, new[earlier], product)
+        value = values[FIRST + j].to(product.dtype)
+        new = new + (combine(product, value, 1, element),)  # type: ignore[assignment]
+    for j in tl.static_range(TOGETHER):
+        tl.store(plane + cells[FIRST + j], new[j])
 
 
 @jit
@@ -138,61 +206,56 @@ def fold_stretches(  # type: ignore[no-untyped-def]
     stretch,
     OP: tl.constexpr,
     WRAP: tl.constexpr,
+    WIDE: tl.constexpr,
+    FILLS: tl.constexpr,
+    AHEAD: tl.constexpr,
+    TOGETHER: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
     """Each lane folds its stretch of its column into its plane, in order."""
-    element: tl.constexpr = base.dtype.element_ty
     exact: tl.constexpr = planes.dtype.element_ty
-    column = tl.program_id(0).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
+    kind: tl.constexpr = tl.int64 if WIDE else tl.int32
+    strip = tl.program_id(0)
+    part = tl.program_id(1).to(tl.int64)
+    lane = tl.arange(0, COLUMNS)
+    column = strip.to(tl.int64) * COLUMNS + lane
     alive = column < columns
     i = column % inner
     o = column // inner
-    part = tl.program_id(1).to(tl.int64)
     begin = part * stretch
-    end = tl.minimum(begin + stretch, count)
-    index += o * so + i * si
-    src += o * vo + i * vi
-    planes += (part * (columns // inner) + o) * rows * inner + i
+    left = tl.maximum(tl.minimum(begin + stretch, count) - begin, 0).to(kind)
+    sk = tl.cast(sk, tl.int64)
+    vk = tl.cast(vk, tl.int64)
+    index += o * so + i * si + begin * sk
+    src += o * vo + i * vi + begin * vk
+    plane = planes + (part * tl.num_programs(0) + strip) * (tl.cast(rows, tl.int64) + 1) * COLUMNS
+    if FILLS:
+        for first in range(0, rows + 1, 32):
+            row = first + tl.arange(0, 32)[:, None]
+            cell = row.to(kind) * COLUMNS + lane[None, :]
+            start = tl.broadcast_to(identity(OP, exact), [32, COLUMNS])
+            tl.store(plane + cell, start, mask=(row <= rows) & (lane[None, :] >= 0))
+        tl.debug_barrier()  # another lane may have written what this one adds to
+    plane += lane
     good = alive | (alive == 0)
-    r0, v0, m0, good = fetch(index, src, begin, end, sk, vk, rows, alive, good, WRAP, exact)
-    r1, v1, m1, good = fetch(index, src, begin + 1, end, sk, vk, rows, alive, good, WRAP, exact)
-    r2, v2, m2, good = fetch(index, src, begin + 2, end, sk, vk, rows, alive, good, WRAP, exact)
-    r3, v3, m3, good = fetch(index, src, begin + 3, end, sk, vk, rows, alive, good, WRAP, exact)
-    for k in range(begin + 4, end + 4, 4):
-        n0, w0, l0, good = fetch(index, src, k, end, sk, vk, rows, alive, good, WRAP, exact)
-        n1, w1, l1, good = fetch(index, src, k + 1, end, sk, vk, rows, alive, good, WRAP, exact)
-        n2, w2, l2, good = fetch(index, src, k + 2, end, sk, vk, rows, alive, good, WRAP, exact)
-        n3, w3, l3, good = fetch(index, src, k + 3, end, sk, vk, rows, alive, good, WRAP, exact)
+    entries, values = fetch(index, src, left, sk, vk, alive, AHEAD)
+    for done in range(0, left, AHEAD):
+        index += AHEAD * sk
+        src += AHEAD * vk
+        rest = left - done
+        next_entries, next_values = fetch(index, src, rest - AHEAD, sk, vk, alive, AHEAD)
+        cells, good = cells_of(entries, rest, alive, good, rows, WRAP, COLUMNS, kind, AHEAD)
         if OP == 1:
-            a0 = tl.load(planes + r0 * inner, mask=m0, other=0)
-            a1 = tl.load(planes + r1 * inner, mask=m1, other=0)
-            a2 = tl.load(planes + r2 * inner, mask=m2, other=0)
-            a3 = tl.load(planes + r3 * inner, mask=m3, other=0)
-            p0 = rounded_product(a0, v0, element)
-            a1 = tl.where(m0 & (r1 == r0), p0, a1)
-            p1 = rounded_product(a1, v1, element)
-            a2 = tl.where(m0 & (r2 == r0), p0, a2)
-            a2 = tl.where(m1 & (r2 == r1), p1, a2)
-            p2 = rounded_product(a2, v2, element)
-            a3 = tl.where(m0 & (r3 == r0), p0, a3)
-            a3 = tl.where(m1 & (r3 == r1), p1, a3)
-            a3 = tl.where(m2 & (r3 == r2), p2, a3)
-            p3 = rounded_product(a3, v3, element)
-            tl.store(planes + r0 * inner, p0, mask=m0)
-            tl.store(planes + r1 * inner, p1, mask=m1)
-            tl.store(planes + r2 * inner, p2, mask=m2)
-            tl.store(planes + r3 * inner, p3, mask=m3)
-            # The next loads may run on other lanes than these stores.
-            tl.debug_barrier()
+            for turn in tl.static_range(AHEAD // TOGETHER):
+                multiply_into(
+                    plane, cells, values, turn * TOGETHER, TOGETHER, base.dtype.element_ty
+                )
+                tl.debug_barrier()  # the next loads may run on other lanes than these stores
         else:
-            tl.atomic_add(planes + r0 * inner, v0, mask=m0, sem="relaxed")
-            tl.atomic_add(planes + r1 * inner, v1, mask=m1, sem="relaxed")
-            tl.atomic_add(planes + r2 * inner, v2, mask=m2, sem="relaxed")
-            tl.atomic_add(planes + r3 * inner, v3, mask=m3, sem="relaxed")
-        r0, v0, m0 = n0, w0, l0
-        r1, v1, m1 = n1, w1, l1
-        r2, v2, m2 = n2, w2, l2
-        r3, v3, m3 = n3, w3, l3
+            for j in tl.static_range(AHEAD):
+                tl.atomic_add(plane + cells[j], values[j].to(exact), sem="relaxed")
+        entries = next_entries
+        values = next_values
     tl.device_assert(good, "index out of range")
 
 
@@ -210,40 +273,47 @@ def fold_planes(  # type: ignore[no-untyped-def]
     bi,
     rows,
     inner,
-    total,
-    STRETCHES: tl.constexpr,
+    columns,
+    strips,
+    stretches,
     OP: tl.constexpr,
     COUNTED: tl.constexpr,
     INCLUDE_SELF: tl.constexpr,
-    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
 ):
     """out = base folded with the planes, first stretch first; base where not named."""
     element: tl.constexpr = base.dtype.element_ty
     exact: tl.constexpr = planes.dtype.element_ty
-    p = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = p < total
-    o, m, i = unfold(p, rows, inner)
+    strip = tl.program_id(0) % strips
+    lane = tl.arange(0, COLUMNS)[None, :]
+    column = strip.to(tl.int64) * COLUMNS + lane
+    m = (tl.program_id(0) // strips).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    inside = (column < columns) & (m < rows)
+    i = column % inner
+    o = column // inner
     old = tl.load(base + o * bo + m * bm + i * bi, mask=inside, other=0)
     if INCLUDE_SELF:
         acc = old.to(exact)
     else:
-        acc = tl.zeros([BLOCK], exact) + (1 if OP == 1 else 0)
-    touched = tl.zeros([BLOCK], tl.int1)
-    for part in tl.static_range(STRETCHES):
-        value = tl.load(planes + part * total + p, mask=inside, other=0)
+        acc = tl.zeros([ROWS, COLUMNS], exact) + (1 if OP == 1 else 0)
+    touched = tl.zeros([ROWS, COLUMNS], tl.int1)
+    height = tl.cast(rows, tl.int64) + 1
+    plane = planes + (strip * height + m) * COLUMNS + lane
+    for _part in range(stretches):
+        value = tl.load(plane, mask=inside, other=0)
         if OP == 1:
             touched |= value != 1
-            acc = rounded_product(acc, value, element)
+        elif exact == tl.float64:
+            touched |= value.to(tl.int64, bitcast=True) != -9223372036854775808
         else:
-            if exact == tl.float64:
-                touched |= value.to(tl.int64, bitcast=True) != -9223372036854775808
-            else:
-                touched |= value.to(tl.int32, bitcast=True) != -2147483648
-            acc += value
+            touched |= value.to(tl.int32, bitcast=True) != -2147483648
+        acc = combine(acc, value, OP, element)
+        plane += strips * height * COLUMNS
     result = acc.to(element)
     if COUNTED:
         times = tl.load(counts + o * co + m * cm + i * ci, mask=inside, other=0)
         touched = times > 0
         if OP == 2:
             result = mean_of(result, times + (1 if INCLUDE_SELF else 0))
-    tl.store(out + p, tl.where(touched, result, old), mask=inside)
+    tl.store(out + (o * rows + m) * inner + i, tl.where(touched, result, old), mask=inside)

@@ -72,11 +72,14 @@ def laid_out(x: torch.Tensor, layout: str) -> torch.Tensor:
 
 @st.composite
 def scatters(
-    draw: st.DrawFn, kinds: Sequence[torch.dtype], most: int = 7
+    draw: st.DrawFn, kinds: Sequence[torch.dtype], most: int = 7, largest: int = 4
 ) -> tuple[torch.Tensor, int, torch.Tensor, torch.Tensor]:
-    """`self, dim, index, src` of a scatter: any rank up to 3, dim, strides, empty, expanded."""
+    """`self, dim, index, src` of a scatter: any rank up to 3, dim, strides, empty, expanded.
+
+    At most `most` values along `dim`; the other sizes, and the number of rows, up to `largest`.
+    """
     rank = draw(st.integers(0, 3))
-    shape = [draw(st.integers(1, 4)) for _ in range(rank)]
+    shape = [draw(st.integers(1, largest)) for _ in range(rank)]
     dim = draw(st.integers(-rank, rank - 1)) if rank else 0
     taken = [draw(st.sampled_from((size, size, draw(st.integers(0, size))))) for size in shape]
     if rank:

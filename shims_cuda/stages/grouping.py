@@ -23,6 +23,7 @@ from .landing import settle_row
 from .problem import Problem
 
 FEW_BLOCKS = 32
+TILE, WARPS = 1024, 4
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def group_by_row(problem: Problem) -> Groups:
     size, many = index.numel(), index.shape[0] * problem.base.shape[1]
     position = torch.int32 if fits_int32(size, many) else torch.int64
     # The interpreter pays by the program and by the element: smaller digits and tiles there.
-    digit_bits, tile = (4, 32) if kernels.is_interpreted(index) else (8, 1024)
+    digit_bits, tile = (4, 32) if kernels.is_interpreted(index) else (8, TILE)
     digits, blocks = 2**digit_bits, cdiv(size, tile)
     few = triton.next_power_of_2(blocks) if isinstance(blocks, int) else 2 * FEW_BLOCKS
     few = few if few <= FEW_BLOCKS else 0
@@ -65,7 +66,7 @@ def group_by_row(problem: Problem) -> Groups:
             "WRAP": problem.wraps,
             "DIGITS": digits,
             "TILE": tile,
-            "num_warps": 4,
+            "num_warps": WARPS,
         }
         launch(count_digits, (blocks,), *source, counts, size, blocks, **settings)
         if not few:

@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from graftwork.plugins.toolkit.kernels import cdiv, fits_int32, jit, launch
+from graftwork.plugins.toolkit.kernels import as_dtype, cdiv, fits_int32, jit, launch
 from graftwork.plugins.toolkit.symbolic import Size, known
 
 from .landing import block_positions, landing, settle_row, strip_of, unfold
@@ -95,7 +95,7 @@ def pick(problem: Problem, writer: torch.Tensor, count: Size) -> torch.Tensor:
             BLOCK=1024,
             num_warps=4,
         )
-    return out.to(dtype)
+    return as_dtype(out, dtype)
 
 
 def fill(problem: Problem) -> torch.Tensor:
@@ -119,7 +119,7 @@ def fill(problem: Problem) -> torch.Tensor:
         BLOCK=512,
         num_warps=4,
     )
-    return out.to(dtype)
+    return as_dtype(out, dtype)
 
 
 def row_tile(inner: object) -> tuple[int, int]:

@@ -12,7 +12,7 @@ import math
 import torch
 import triton.language as tl
 
-from graftwork.plugins.toolkit.kernels import cdiv, fits_int32, jit, launch
+from graftwork.plugins.toolkit.kernels import as_bytes, as_dtype, cdiv, fits_int32, jit, launch
 from graftwork.plugins.toolkit.symbolic import Size
 
 BLOCK = 4096
@@ -48,7 +48,7 @@ def kept_values(
 ) -> torch.Tensor:
     """The `count` elements of `x` that `mask`, of its shape, keeps: (count,)."""
     kept, dtype = _flat(mask), x.dtype
-    values = (x.to(torch.uint8) if dtype == torch.bool else x).reshape(-1)
+    values = as_bytes(x).reshape(-1)
     out = torch.empty(count, dtype=values.dtype, device=x.device)
     grid = (cdiv(kept.numel(), BLOCK),)
     launch(
@@ -64,7 +64,7 @@ def kept_values(
         BLOCK=BLOCK,
         num_warps=4,
     )
-    return out.to(dtype)
+    return as_dtype(out, dtype)
 
 
 def kept_positions(mask: torch.Tensor, offsets: torch.Tensor, count: Size) -> torch.Tensor:
@@ -99,8 +99,7 @@ def kept_positions(mask: torch.Tensor, offsets: torch.Tensor, count: Size) -> to
 
 
 def _flat(mask: torch.Tensor) -> torch.Tensor:
-    # Inductor cannot view a bool that it computes in the same kernel as bytes.
-    return mask.contiguous().to(torch.uint8).view(-1)
+    return as_bytes(mask).contiguous().view(-1)
 
 
 @jit

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from graftwork.plugins.toolkit.kernels import fits_int32, is_traced
+from graftwork.plugins.toolkit.kernels import as_bytes, fits_int32, is_traced
 from graftwork.plugins.toolkit.symbolic import Size, known
 
 
@@ -112,10 +112,7 @@ def three_dims(base: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Ten
 
 def bits(problem: Problem) -> Problem:
     """The problem over plain integers where its dtype is bool, which Triton holds as one bit."""
-    if problem.base.dtype != torch.bool:
-        return problem
-    # Not `view`: Inductor cannot view a bool that it computes in the same kernel as bytes.
-    return replace(problem, base=problem.base.to(torch.uint8), src=problem.src.to(torch.uint8))
+    return replace(problem, base=as_bytes(problem.base), src=as_bytes(problem.src))
 
 
 def suits_strips(problem: Problem) -> bool:

@@ -1,5 +1,6 @@
 """`graftwork run` and `graftwork bench`: what they take, print, save and refuse."""
 
+import errno
 import json
 
 import numpy as np
@@ -96,7 +97,7 @@ def test_run_takes_inputs_from_a_file_and_saves_the_outputs(
         (["--data", "x.ptd"], "data is for a .pte"),
         (["--calls", "0"], "--calls must be at least 1"),
         (["--cuda-graphs"], "runs on the CPU; CUDA graphs are for programs on CUDA"),
-        (["--output", "no/such/out.pt"], "cannot write no/such/out.pt"),
+        (["--output", "rubbish.pt/out.pt"], "cannot write to rubbish.pt"),
     ],
 )
 def test_a_wrong_request_is_one_line(graftwork, artifact, tmp_path, arguments, message):
@@ -109,6 +110,21 @@ def test_a_wrong_request_is_one_line(graftwork, artifact, tmp_path, arguments, m
     assert code == 2 and out == ""
     (line,) = [line for line in err.splitlines() if not line.endswith("...")]
     assert message in line
+
+
+def test_an_output_that_does_not_fit_the_disk_leaves_the_old_file(
+    graftwork, artifact, tmp_path, monkeypatch
+):
+    def fill(outputs, path):
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "out.pt").write_text("before")
+    monkeypatch.setattr(torch, "save", fill)
+    code, _, err = graftwork("run", artifact[0], "--output", "out.pt")
+    assert code == 2 and "cannot write out.pt: [Errno 28] No space left on device" in err
+    assert (tmp_path / "out.pt").read_text() == "before"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.pt"]
 
 
 def test_a_program_that_reports_an_error_is_one_line_and_code_1(graftwork, tmp_path):

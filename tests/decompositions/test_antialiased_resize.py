@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch.export import Dim
 
-from graftwork.decompositions.antialiased_resize.properties import by_the_formulas
 from graftwork.decompositions.antialiased_resize.sums import resize as resize_floats
 from graftwork.plugins.toolkit.resample import BICUBIC, BILINEAR, Axis, count_taps, find_windows
+from graftwork.plugins.toolkit.resample_cases import by_the_formulas
 from graftwork.plugins.verification import assert_verified
 
 ID = "antialiased-resize"

@@ -33,23 +33,24 @@ _POINTERS = {
 
 @pytest.fixture
 def compile_everywhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., set[str]]:
-    """``compile_everywhere(call, targets=TARGETS)``: the names of the kernels that it compiled.
+    """``compile_everywhere(call)``: the names of the kernels that it compiled.
 
     ``call`` runs operators on CPU tensors. Its launches are recorded instead of run (so what it
-    returns is not initialised), then compiled for each target with their device asserts on.
+    returns is not initialised), then compiled for each target with their device asserts on:
+    every launch that differs in types or constants, or only the first one of each kernel, as
+    for eight targets that is a matter of minutes.
     """
 
-    def compile_launches(
-        call: Callable[[], Any], targets: dict[str, GPUTarget] = TARGETS
-    ) -> set[str]:
+    def compile_launches(call: Callable[[], Any], every: bool = False) -> set[str]:
         launches: dict[Any, Any] = {}
         with monkeypatch.context() as patch:
             patch.setattr(kernels, "_interpreted", lambda kernel: _recorder(kernel, launches))
             patch.setattr(kernels, "is_interpreted", lambda tensor: False)
             call()
         assert launches, "the call launched no kernel"
-        for kernel, signature, constants, options in launches.values():
-            for name, target in targets.items():
+        first = {kernel: launch for launch in reversed(launches.values()) for kernel in launch[:1]}
+        for kernel, signature, constants, options in (launches if every else first).values():
+            for name, target in TARGETS.items():
                 source = ASTSource(kernel, dict(signature), dict(constants))
                 switches = {"debug": True, "sanitize_overflow": False, **options}
                 binary = triton.compile(source, target=target, options=switches)
@@ -72,6 +73,7 @@ def _recorder(kernel: JITFunction, launches: dict[Any, Any]) -> Iterator[Any]:
             settings = {k: v for k, v in options.items() if k not in kernel.arg_names}
             bound |= {k: v for k, v in options.items() if k in kernel.arg_names}
             constexprs = {p.name for p in kernel.params if p.is_constexpr}
+            constexprs |= {k for k, v in bound.items() if type(v) is int and v == 1}
             constants = {k: v for k, v in bound.items() if k in constexprs}
             signature = {k: "constexpr" if k in constants else _type(v) for k, v in bound.items()}
             key = (kernel, *signature.items(), *constants.items(), *settings.items())

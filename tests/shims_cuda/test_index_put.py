@@ -3,11 +3,12 @@
 import pytest
 import torch
 
-from graftwork.plugins import LoweringContext
+from graftwork.plugins import Declined, LoweringContext
 from graftwork.plugins.checking import find_plugin, select_plugin_alone
 from graftwork.plugins.rewriting import rewrite_program
 from graftwork.plugins.verification import assert_verified
 from graftwork.shims_cuda.index_put import (
+    _index,
     index_put,
     mask_offsets,
     mask_positions,
@@ -107,6 +108,19 @@ def test_nonzero_reads_the_count_once():
         assert torch.equal(program.module()(inputs), torch.nonzero(inputs))
 
 
+def test_a_computed_mask_is_not_viewed_as_bytes():
+    """Inductor of torch 2.11 has no view of a bool that it computes."""
+
+    class FindPositive(torch.nn.Module):
+        def forward(self, x):
+            return torch.nonzero(x > 0)
+
+    program, log = rewritten(FindPositive(), (torch.randn(3, 4),))
+    assert log.fired("index-put") == 1
+    target = torch.ops.aten.view.dtype
+    assert not program.graph.find_nodes(op="call_function", target=target)
+
+
 def test_a_second_pick_by_one_mask_is_left_with_a_reason():
     """Export gives both picks one size symbol, which only the first may bring into being."""
 
@@ -121,14 +135,34 @@ def test_a_second_pick_by_one_mask_is_left_with_a_reason():
     assert torch.equal(program.module()(x, y), x[x > 0] + y[x > 0])
 
 
-def test_a_mask_mixed_with_integers_is_left_with_a_reason():
-    class Mixed(torch.nn.Module):
-        def forward(self, x, mask, i, v):
-            return torch.ops.aten.index_put(x, [mask, i], v)
+class Mixed(torch.nn.Module):
+    def forward(self, x, mask, i, v):
+        return torch.ops.aten.index_put(x, [mask, i], v)
 
-    inputs = torch.zeros(2, 3), torch.tensor([True, True]), torch.tensor([0]), torch.ones(1)
+
+@pytest.mark.parametrize("index", [torch.tensor(-1), torch.tensor([1])], ids=["0-d", "1-d"])
+def test_a_mask_beside_one_integer_is_one_mask(index):
+    inputs = torch.zeros(2, 3), torch.tensor([True, True]), index, torch.tensor([4.0, 5.0])
+    program, log = rewritten(Mixed(), inputs)
+    assert log.fired("index-put") == 1
+    assert not reads_host(program)
+    assert torch.equal(program.module()(*inputs), Mixed()(*inputs))
+    with pytest.raises(IndexError, match="index 3 is out of bounds"):
+        _index(inputs[0], [inputs[1], torch.tensor(3)])
+
+
+def test_a_mask_beside_several_integers_is_left_with_a_reason():
+    inputs = torch.zeros(2, 3), torch.tensor([True, True]), torch.tensor([0, 2]), torch.ones(1)
     _, log = rewritten(Mixed(), inputs)
     assert log.declined("index-put") == 1
+
+
+def test_a_mask_apart_from_an_integer_and_two_masks_are_left():
+    x, mask = torch.zeros(2, 3, 2), torch.tensor([True, True])
+    with pytest.raises(Declined, match="apart"):
+        _index(x, [mask, None, torch.tensor(0)])
+    with pytest.raises(Declined, match="more than one mask"):
+        _index(x, [mask, torch.tensor([True, True, True]), None])
 
 
 def test_every_kernel_compiles_for_every_gpu(compile_everywhere):

@@ -7,7 +7,8 @@ from graftwork.plugins import Declined, LoweringContext
 from graftwork.plugins.checking import find_plugin
 from graftwork.plugins.verification import assert_verified
 from graftwork.shims_cuda.scatter_reduce import Options, scatter_reduce
-from graftwork.shims_cuda.stages.columns import fold_columns
+from graftwork.shims_cuda.stages import columns
+from graftwork.shims_cuda.stages.columns import fold_columns, suits_columns
 from graftwork.shims_cuda.stages.fold import fold_groups
 from graftwork.shims_cuda.stages.problem import Problem, suits_strips, three_dims
 from graftwork.shims_cuda.stages.reduce import reduce_problem
@@ -105,10 +106,11 @@ def test_a_sum_of_negative_zeros_keeps_the_sign():
 
 @pytest.mark.parametrize("reduce", REDUCTIONS)
 @pytest.mark.parametrize("columns", [3, 512])
-def test_a_value_out_of_range_is_dropped(reduce, columns):
+@pytest.mark.parametrize("row", [2, -9])
+def test_a_value_out_of_range_is_dropped(reduce, columns, row):
     """Unguarded, row 2 of the first of two groups would be row 0 of the second."""
     base = torch.ones(2, 2, columns)
-    index = torch.tensor([2, 1]).view(2, 1, 1).repeat(1, 1, columns)
+    index = torch.tensor([row, 1]).view(2, 1, 1).repeat(1, 1, columns)
     problem = Problem(base, index, torch.full((2, 1, columns), 2.0))
     out = reduce_problem(problem, reduce, False, True)
     expected = torch.ones(2, 2, columns)
@@ -134,27 +136,73 @@ def test_rows_longer_than_a_piece_fold_piece_by_piece():
     assert fold_groups(problem, "sum", True).flatten().tolist() == [float(src.sum()), 0]
 
 
-def test_every_kernel_compiles_for_every_gpu(compile_everywhere):
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean"])
+@pytest.mark.parametrize("few_rows", [5, 4])
+def test_columns_in_stretches_fold_in_order(reduce, few_rows, monkeypatch):
+    """Sixteen values ahead, in stretches; a row named twice among eight is passed on."""
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *size, **how: empty(*size, **how).fill_(7))
+    monkeypatch.setattr(columns, "FEW_ROWS", few_rows)
+    monkeypatch.setattr(columns, "LANES", 3 * 40)
+    generator = torch.Generator().manual_seed(1)
+    index = torch.randint(5, (150, 40), generator=generator)
+    base = torch.randint(1, 3, (5, 40), generator=generator).double()
+    src = torch.randint(-1, 2, (150, 40), generator=generator).double()
+    src[src == 0] = 1
+    problem = three_dims(base, 0, index, src)
+    assert columns.stretches_of(problem) == 2
+    expected = base.scatter_reduce(0, index, src, reduce)
+    assert torch.equal(fold_columns(problem, reduce, True).view(5, 40), expected)
+
+
+def test_few_columns_or_few_lanes_are_grouped():
+    def suits(columns, count, rows):
+        return suits_columns(
+            Problem(
+                torch.empty(1, rows, columns, device="meta"),
+                torch.empty(1, count, columns, dtype=torch.int64, device="meta"),
+                torch.empty(1, count, columns, device="meta"),
+            )
+        )
+
+    assert suits(512, 1, 10**6)
+    assert suits(64, 65536, 8192)
+    assert not suits(64, 65536, 65536)
+    assert not suits(31, 65536, 10)
+
+
+def test_every_kernel_compiles_for_every_gpu(compile_everywhere, monkeypatch):
+    compile_reductions(compile_everywhere, monkeypatch, False)
+
+
+def test_every_reduction_compiles_for_every_gpu(compile_everywhere, monkeypatch, deep):
+    compile_reductions(compile_everywhere, monkeypatch, True)
+
+
+def compile_reductions(compile_everywhere, monkeypatch, every):
+    monkeypatch.setattr(columns, "AHEAD", 4)
+    monkeypatch.setattr(columns, "TOGETHER", 2)
     wide, row = torch.zeros(4, 512, dtype=torch.int64), torch.zeros(4, 1, dtype=torch.int64)
 
     def call():
         base, src = torch.zeros(4, 512), torch.ones(4, 512)
-        for reduce in ("sum", "prod", "mean", "amin"):
+        for reduce in ("prod", "sum", "mean", "amin"):
             reduced(base, wide, src, reduce, include_self=reduce != "amin")
         reduced(base, row.expand(4, 512), src, "mean")
         reduced(base, wide.repeat(16, 1), src.repeat(16, 1), "amax")
         many = torch.zeros(40000, 1, dtype=torch.int64)
         reduced(base[:, :1], many, torch.ones(40000, 1), "sum")
         reduced(base, wide, src, "sum", deterministic=False)
+        reduced(torch.zeros(3000, 512), wide, src, "sum")
 
-    assert compile_everywhere(call) == {
+    assert compile_everywhere(call, every) == {
         "add_all",
         "count_digits",
         "count_names",
         "fold_pieces",
         "fold_planes",
         "fold_rows",
-        "fill_identity",
+        "fill_planes",
         "fold_stretches",
         "move_by_digit",
         "raise_keys",

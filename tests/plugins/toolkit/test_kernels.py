@@ -9,7 +9,14 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.jit import JITFunction
 
-from graftwork.plugins.toolkit.kernels import cdiv, from_ordered_key, launch, ordered_key
+from graftwork.plugins.toolkit.kernels import (
+    cdiv,
+    from_ordered_key,
+    is_interpreted,
+    launch,
+    ordered_key,
+)
+from graftwork.plugins.torch_private import FakeTensorMode
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 PATCHED = ("load", "store", "arange", "reduce", "associative_scan")
@@ -144,3 +151,11 @@ def test_a_device_without_kernels_is_refused() -> None:
     x = torch.empty(4, dtype=torch.int64, device="meta")
     with pytest.raises(RuntimeError, match="not on meta"):
         launch(prefix, (1,), x, x, 4, BLOCK=8)
+
+
+def test_a_traced_tensor_is_not_taken_for_one_that_is_interpreted():
+    """A program for a GPU is traced with tensors on the CPU; it must not get small tiles."""
+    real = torch.empty(3)
+    assert is_interpreted(real)
+    with FakeTensorMode() as mode:
+        assert not is_interpreted(mode.from_tensor(real))

@@ -1,0 +1,126 @@
+"""On a GPU: the error against attention in float64, at most 1.5 times that of torch's kernels."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.nn.attention.varlen import varlen_attn
+
+from graftwork.plugins.toolkit.packed import VARLEN_ATTN, bind, reference
+from graftwork.shims_cuda.attention.dense import attend_dense
+from graftwork.shims_cuda.attention.packed import attend_packed
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+HALVES = (torch.bfloat16, torch.float16)
+WINDOWS = {"full": [(-1, -1)], "causal": [(-1, 0)], "window": [(0, 3), (40, 0), (100, 50)]}
+LENGTHS = (0, 1, 2, 17, 63, 64, 65, 128, 200, 333, 600)
+
+
+def offsets(lengths: list[int]) -> torch.Tensor:
+    return torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device="cuda")
+
+
+def assert_close_enough(ours: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor) -> None:
+    error, allowed = (ours.double() - exact).norm(), (theirs.double() - exact).norm()
+    assert error <= 1.5 * allowed + 1e-6 * exact.norm()
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("kind", WINDOWS)
+@pytest.mark.parametrize("size", [40, 64, 128, 256])
+def test_packed_attention(size: int, kind: str, dtype: torch.dtype, examples: int) -> None:
+    draw = random.Random(f"{size} {kind} {dtype}")
+    torch.manual_seed(draw.randrange(1 << 30))
+    for _ in range(5 * examples):
+        heads, group = draw.choice([4, 8]), draw.choice([1, 2, 4])
+        lengths = [draw.choice(LENGTHS) for _ in range(draw.randint(1, 6))] + [5]
+        cu, longest = offsets(lengths), max(lengths)
+        query = torch.randn(sum(lengths), heads, size, device="cuda", dtype=dtype)
+        key, value = (
+            torch.randn(sum(lengths), heads // group, size, device="cuda", dtype=dtype)
+            for _ in range(2)
+        )
+        query *= draw.choice([1, 3])
+        window, scale = draw.choice(WINDOWS[kind]), draw.choice([None, 0.05, 0.5])
+        wide = [t.repeat_interleave(group, 1) for t in (key, value)]
+        call = (cu, cu, longest, longest)
+        settings = {"window_size": list(window), "scale": scale}
+        doubles = [t.double() for t in (query, *wide)]
+        exact, *_ = reference(bind(VARLEN_ATTN, (*doubles, *call), settings))
+        flash = varlen_attn(query, *wide, *call, window_size=window, scale=scale)
+        ours, *_ = attend_packed(
+            *(query, key, value, *call), **settings, archs=(), precision="ieee", flash2=True
+        )
+        assert_close_enough(ours, flash, exact)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_decoding_from_pages(dtype: torch.dtype, examples: int) -> None:
+    """Torch's kernel of this release may take no pages, so it gets the keys gathered."""
+    draw = random.Random(str(dtype))
+    torch.manual_seed(0)
+    for _ in range(5 * examples):
+        used = [draw.choice([1, 63, 64, 65, 700, 2000, 2560]) for _ in range(draw.randint(1, 6))]
+        pages, group = 40 * len(used), draw.choice([2, 8])
+        key, value = (
+            torch.randn(pages, 64, 8 // group, 128, device="cuda", dtype=dtype) for _ in range(2)
+        )
+        table = torch.randperm(pages, device="cuda").view(len(used), 40).int()
+        query = torch.randn(len(used), 8, 128, device="cuda", dtype=dtype)
+        cu, count = offsets([1] * len(used)), torch.tensor(used, dtype=torch.int32, device="cuda")
+        gathered = [
+            torch.cat(
+                [t[row.long()].flatten(0, 1)[:n] for row, n in zip(table, used, strict=True)]
+            )
+            for t in (key, value)
+        ]
+        wide = [t.repeat_interleave(group, 1) for t in gathered]
+        call = (cu, offsets(used), 1, 2560)
+        doubles = [t.double() for t in (query, *wide)]
+        exact, *_ = reference(bind(VARLEN_ATTN, (*doubles, *call), {}))
+        flash = varlen_attn(query, *wide, *call)
+        ours, *_ = attend_packed(
+            *(query, key, value, cu, None, 1, 2560),
+            **{"seqused_k": count, "block_table": table},
+            **{"archs": (), "precision": "ieee", "flash2": True},
+        )
+        assert_close_enough(ours, flash, exact)
+
+
+@pytest.mark.parametrize("kind", ["full", "causal", "bool", "float"])
+@pytest.mark.parametrize("size", [64, 128])
+def test_dense_attention_in_bfloat16(size: int, kind: str, examples: int) -> None:
+    draw = random.Random(f"{size} {kind}")
+    torch.manual_seed(draw.randrange(1 << 30))
+    for _ in range(5 * examples):
+        keys = draw.choice([1, 33, 80, 256, 500, 1030])
+        rows = keys if kind == "causal" else draw.choice([1, 5, 64, 130, 300, 777])
+        shape = (draw.randint(1, 3), draw.choice([2, 4]))
+        query = torch.randn(*shape, rows, size, device="cuda", dtype=torch.bfloat16)
+        key, value = (
+            torch.randn(*shape, keys, size, device="cuda", dtype=torch.bfloat16) for _ in range(2)
+        )
+        mask = None
+        if kind == "bool":
+            mask = torch.rand(shape[0], 1, rows, keys, device="cuda") > 0.3
+            mask[..., 0] = True
+        elif kind == "float":
+            mask = torch.randn(1, 1, rows, keys, device="cuda", dtype=torch.bfloat16)
+        scores = query.double() @ key.double().transpose(2, 3) * size**-0.5
+        if kind == "causal":
+            scores += torch.full_like(scores, -math.inf).triu(1)
+        if mask is not None:
+            scores = (
+                scores.masked_fill(~mask, -math.inf) if kind == "bool" else scores + mask.double()
+            )
+        exact = scores.softmax(-1) @ value.double()
+        causal = kind == "causal"
+        eager = F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal)
+        ours = attend_dense(query, key, value, mask, is_causal=causal, archs=(), precision="ieee")
+        assert_close_enough(ours, eager, exact)

@@ -17,6 +17,8 @@ class PluginInfo:
         after: ids of plugins that must run before this one. Ids that are not enabled are ignored.
         enabled_by_default: whether it takes part without being asked for.
         targets: targets it is meant for; None means every target.
+        nvidia_only: whether it needs an NVIDIA GPU; it is not offered where torch is built for
+            ROCm.
         version: the plugin's own version; None means its distribution's.
     """
 
@@ -26,4 +28,5 @@ class PluginInfo:
     after: tuple[str, ...] = ()
     enabled_by_default: bool = True
     targets: frozenset[str] | None = None
+    nvidia_only: bool = False
     version: str | None = None

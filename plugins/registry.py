@@ -85,12 +85,20 @@ class Plugin:
         raise BrokenPluginError(f"plugin '{self.id}' ({self.distribution}) has no {hook}")
 
     def serves(self, target: str) -> bool:
-        """Whether the plugin is meant for the target."""
+        """Whether the plugin is meant for the target, and for the GPUs torch is built for."""
+        if self.info.nvidia_only and _is_built_for_rocm():
+            return False
         return self.info.targets is None or target in self.info.targets
 
     @staticmethod
     def _name(impl: pluggy.HookImpl) -> str:
         return impl.opts["specname"] or impl.function.__name__
+
+
+def _is_built_for_rocm() -> bool:
+    import torch
+
+    return torch.version.hip is not None
 
 
 @functools.cache

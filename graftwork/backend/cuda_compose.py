@@ -362,6 +362,7 @@ _WRITTEN_AS = {
     "aten::nonzero": ("aten::index", "aten::index_put", "aten::masked_select"),
     "aten::_fft_r2c": ("aten::fft_rfft", "aten::fft_rfftn", "aten::fft_rfft2", "aten::stft"),
     "aten::_fft_c2c": ("aten::fft_fft", "aten::fft_fftn", "aten::fft_ifft"),
+    "aten::_linalg_check_errors": ("aten::linalg_inv", "aten::linalg_cholesky", "aten::inverse"),
     "aten::convolution": ("aten::conv1d", "aten::conv2d", "aten::conv3d"),
 }
 
@@ -369,8 +370,16 @@ _WRITTEN_AS = {
 def _nodes(program: Any, op: str) -> list[fx.Node]:
     found = _call_nodes(program)
     return found.get(op) or next(
-        (found[other] for other in _WRITTEN_AS.get(op, ()) if other in found), []
+        (found[other] for other in (*_WRITTEN_AS.get(op, ()), *_parts_of(op)) if other in found),
+        [],
     )
+
+
+def _parts_of(op: str) -> tuple[str, ...]:
+    """The public operators that a private one is a part of: cdist of _cdist_forward."""
+    namespace, _, name = op.partition("::")
+    stem = re.sub(r"_(forward|ex|helper)$", "", name.removeprefix("_"))
+    return (f"{namespace}::{name.removeprefix('_')}", f"{namespace}::{stem}")
 
 
 def _call_nodes(program: Any) -> dict[str, list[fx.Node]]:

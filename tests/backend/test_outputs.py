@@ -1,11 +1,9 @@
 """Every output reaches the runtime contiguous, and so the program says."""
 
-import pytest
 import torch
 from torch import nn
 
 from graftwork.backend.outputs import is_contiguous, make_outputs_contiguous
-from graftwork.lowering import lower
 
 
 class Parts(nn.Module):
@@ -36,27 +34,3 @@ def test_dynamic_sizes_and_sizes_of_one():
     assert is_contiguous(torch.empty(1, 5).t())
     assert is_contiguous(torch.empty_strided((1, 3), (77, 1)))
     assert not is_contiguous(torch.empty(2, 3).t())
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_parts_of_one_buffer_are_outputs_of_their_own(enabled, tmp_path, deep):
-    """As views they fail at the first execution: SlimTensor storage_offset must be 0."""
-    disable = [] if enabled else ["own-outputs"]
-    code = []
-    graph = __import__("torch._inductor.graph", fromlist=["GraphLowering"]).GraphLowering
-    stock = graph.codegen_with_cpp_wrapper
-
-    def codegen(self):
-        result = stock(self)
-        code.append(str(result[0].value))
-        return result
-
-    graph.codegen_with_cpp_wrapper = codegen
-    try:
-        arguments = {"target": "cuda", "archs": ["sm_90"], "directory": tmp_path, "verify": False}
-        lower(Parts(), (torch.randn(16, 6),), disable=disable, **arguments)
-    finally:
-        graph.codegen_with_cpp_wrapper = stock
-    released = [line for line in code[0].splitlines() if "output_handles[" in line and "=" in line]
-    views = [line for line in released if "= var_" in line]
-    assert bool(views) is not enabled

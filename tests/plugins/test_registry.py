@@ -84,3 +84,17 @@ def test_module_off_the_contract_is_broken_with_the_reason(plugin_id, spoil, mes
     )
     (plugin,) = load_plugins([entry])
     assert message in plugin.broken
+
+
+def test_what_needs_an_nvidia_gpu_is_not_offered_on_rocm(make_plugin, monkeypatch):
+    """And the gate changes nothing for CUDA, nor for what runs on both."""
+    import torch
+
+    gated = make_plugin("gated", info={"nvidia_only": True, "targets": frozenset({"cuda"})})
+    both = make_plugin("both", info={"targets": frozenset({"cuda"})})
+    installed = [plugin for plugin in installed_plugins() if not plugin.broken]
+    on_cuda = [plugin.serves("cuda") for plugin in (gated, both, *installed)]
+    assert on_cuda[:2] == [True, True]
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    on_rocm = [plugin.serves("cuda") for plugin in (gated, both, *installed)]
+    assert on_rocm == [False, *on_cuda[1:]]

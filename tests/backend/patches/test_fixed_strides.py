@@ -5,6 +5,7 @@ from torch import nn
 
 from graftwork.backend.deviceless import deviceless, move_to_gpu
 from graftwork.backend.patches import fixed_strides as patch
+from graftwork.plugins import torch_private
 
 
 class Flat(nn.Module):
@@ -20,7 +21,7 @@ def wrapper(tmp_path, held):
     """The C++ that Inductor writes for the GPU."""
     program = torch.export.export(Flat(), (torch.randn(2, 3, 14, 30),))
     texts = []
-    graph = __import__("torch._inductor.graph", fromlist=["GraphLowering"]).GraphLowering
+    graph = torch_private.inductor_graph().GraphLowering
     stock = graph.codegen_with_cpp_wrapper
 
     def codegen(self):

@@ -29,6 +29,7 @@ from graftwork.backend.cuda_options import CudaOptions, data_name_of
 from graftwork.backend.data_names import DEFAULT_DATA_NAME
 from graftwork.backend.deviceless import Decisions, deviceless
 from graftwork.backend.host import portable_host, portable_host_options
+from graftwork.backend.patching import Patches
 from graftwork.backend.request import BuildRequest
 from graftwork.backend.unlowered import UnloweredReport
 from graftwork.plugins import torch_private
@@ -270,6 +271,11 @@ def _compile_context(stock: Any) -> Callable[..., Any]:
             with ExitStack() as stack:
                 stack.enter_context(stock(cls, compile_specs))
                 stack.enter_context(portable_host())
+                if _state.outcome is not None and _state.outcome.workspace is not None:
+                    # g++ leaves its temporary files where it is killed.
+                    patches = Patches()
+                    stack.callback(patches.undo)
+                    patches.environment("TMPDIR", str(_state.outcome.workspace))
                 if _state.compile is not None:
                     _forget_pending_symbols(_state.compile.program)
                 stack.enter_context(_request(options).compile_patches())

@@ -28,6 +28,7 @@ from typing import Any
 import torch
 import triton
 from sweeps import SWEEPS
+from torch.utils import _pytree as pytree
 
 from graftwork.plugins import Case, LoweringContext, Property
 from graftwork.plugins.checking import find_plugin, select_plugin_alone
@@ -201,8 +202,10 @@ def check(promise: Property, case: Case, ours: Callable[[], Any]) -> str:
     reference = promise.reference or case.program
     # Thousands of values land on one element here, a few in the property itself.
     tolerance = replace(promise.tolerance, absolute=promise.tolerance.absolute * 100)
-    difference = compare(caller(case, ours)(), reference(*case.inputs, **case.settings), tolerance)
-    return difference.why or "equal"
+    outputs = pytree.tree_leaves(caller(case, ours)())
+    expected = pytree.tree_leaves(reference(*case.inputs, **case.settings))
+    differences = [compare(*pair, tolerance) for pair in zip(outputs, expected, strict=True)]
+    return "; ".join(filter(None, (difference.why for difference in differences))) or "equal"
 
 
 def time_calls(calls: Sequence[Callable[[], Any]], repeats: int) -> float:

@@ -36,10 +36,14 @@ def put(x: torch.Tensor, v: torch.Tensor, *index: torch.Tensor, **settings: Any)
 def put_in_double(
     x: torch.Tensor, v: torch.Tensor, *index: torch.Tensor, **settings: Any
 ) -> torch.Tensor:
-    """The same on the CPU, where half types add in float64 and round once."""
+    """The same on the CPU, where half types add in float64 and round once.
+
+    Eager goes along the memory of the values, and so in index order where they are contiguous.
+    """
     wide = torch.float64 if x.dtype in HALVES else x.dtype
-    index = tuple(i.cpu() for i in index)
-    out = put(x.cpu().to(wide), v.cpu().to(wide), *index, **settings)
+    x_there, index = x.cpu().to(wide), tuple(i.cpu() for i in index)
+    shape = pick(x_there, *index, at=settings["at"]).shape
+    out = put(x_there, v.cpu().to(wide).expand(shape).contiguous(), *index, **settings)
     return out.to(x.device, x.dtype)
 
 

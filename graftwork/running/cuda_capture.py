@@ -81,7 +81,11 @@ class CudaCapture:
             give_back_pool(device, pool)
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
-        raise failure
+        try:
+            raise failure
+        finally:
+            # Else the error and this frame keep each other alive, and the graph with its memory.
+            failure = None
 
 
 def _record(

@@ -1,8 +1,10 @@
 """The order of warm-ups, capture and replays, without a GPU: a recorder stands in for it."""
 
+import contextlib
 import gc
 import logging
 import threading
+import types
 import weakref
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 
 from graftwork.backend.signature import Input, Signature
 from graftwork.plugins.errors import InputError
+from graftwork.running import cuda_capture
 from graftwork.running.graphs import WARM_UPS, GraphedRun
 from graftwork.running.program import Method
 from graftwork.running.runtimes import RunnableMethod
@@ -180,6 +183,37 @@ def test_a_method_says_how_it_runs():
         states.append(runs.graph)
     assert states == ["warming up"] * WARM_UPS + ["captured"] * 2
     assert method(program).graph == "off"
+
+
+def test_a_failed_capture_is_gone_with_its_error(monkeypatch):
+    """Its graph holds memory on the GPU until it is freed."""
+    made = []
+
+    class Graph:
+        def __init__(self):
+            made.append(weakref.ref(self))
+
+        def reset(self):
+            pass
+
+    stand_in = types.SimpleNamespace(
+        CUDAGraph=Graph,
+        current_device=lambda: 0,
+        default_generators=[types.SimpleNamespace(clone_state=object)],
+        empty_cache=lambda: None,
+        graph_pool_handle=object,
+        synchronize=lambda: None,
+    )
+    monkeypatch.setattr(torch, "cuda", stand_in)
+    monkeypatch.setattr(cuda_capture, "_record", lambda *_: ([], RuntimeError("no"), True))
+    gc.disable()
+    try:
+        with contextlib.suppress(RuntimeError):
+            cuda_capture.CudaCapture()(list, [X])
+        (graph,) = made
+        assert graph() is None
+    finally:
+        gc.enable()
 
 
 def test_threads_take_turns():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -42,8 +43,11 @@ def put_in_double(
     """
     wide = torch.float64 if x.dtype in HALVES else x.dtype
     x_there, index = x.cpu().to(wide), tuple(i.cpu() for i in index)
-    shape = pick(x_there, *index, at=settings["at"]).shape
-    out = put(x_there, v.cpu().to(wide).expand(shape).contiguous(), *index, **settings)
+    v_there = v.cpu().to(wide)
+    with suppress(RuntimeError, IndexError):  # what does not fit is for eager to refuse
+        shape = pick(x_there, *index, at=settings["at"]).shape
+        v_there = v_there.expand(shape).contiguous()
+    out = put(x_there, v_there, *index, **settings)
     return out.to(x.device, x.dtype)
 
 

@@ -3,7 +3,8 @@
 What is imported and exported already is shared; a child compiles, leaves its files where it was
 told to, and sends back what it has to say. `run_all(work, items)` gives the results in order, and
 raises the first error. On a machine with one processor, where the GPU has been used (a forked
-process cannot use it), or where there is no fork, the work is done here, one item after another.
+process cannot use it), beside other threads (what they have locked would stay locked in a forked
+process), or where there is no fork, the work is done here, one item after another.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import pickle
 import signal
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -64,9 +66,15 @@ def run_all(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Resul
 
 def _processors() -> int:
     used: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch's
-    if not hasattr(os, "fork") or sys.platform != "linux" or used:
+    if not hasattr(os, "fork") or sys.platform != "linux" or used or _has_other_threads():
         return 1
     return len(os.sched_getaffinity(0))
+
+
+def _has_other_threads() -> bool:
+    """Whether threads run beside this one; those that draw progress or watch do not count."""
+    here = threading.current_thread()
+    return any(thread is not here and not thread.daemon for thread in threading.enumerate())
 
 
 def _fork(work: Callable[[Item], Result], item: Item, path: Path) -> int:

@@ -1,7 +1,9 @@
 """Several architectures compile at once, each in a process of its own."""
 
 import os
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -9,6 +11,8 @@ import torch
 from graftwork.backend import in_parallel
 from graftwork.backend.in_parallel import run_all
 from graftwork.plugins.errors import InputError, NotLowerableError
+
+stock_processors = in_parallel._processors
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +39,17 @@ def test_one_item_or_one_processor_stays_here(monkeypatch):
     assert run_all(lambda item: os.getpid(), [0]) == [os.getpid()]
     monkeypatch.setattr(in_parallel, "_processors", lambda: 1)
     assert run_all(lambda item: os.getpid(), [0, 1]) == [os.getpid()] * 2
+
+
+def test_beside_other_threads_nothing_is_forked(monkeypatch):
+    """A lock that another thread holds would stay locked in the forked process."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(in_parallel.threading, "enumerate", lambda: [threading.current_thread()])
+    assert stock_processors() == 2
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    with ThreadPoolExecutor(1) as pool:  # the main thread waits beside it
+        assert pool.submit(stock_processors).result() == 1
 
 
 def test_the_first_error_is_raised_and_the_others_are_ended(tmp_path):

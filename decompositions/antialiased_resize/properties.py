@@ -6,15 +6,13 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from graftwork.plugins import EXACT, Case, Property, Refusal, Tolerance
+from graftwork.plugins import EXACT, Case, Property, Refusal
 from graftwork.plugins.toolkit.resample_cases import (
     HALVES,
     TOLERANCES,
-    absurd_cases,
     benchmarks,
-    by_the_formulas,
+    beyond_aten,
     cases,
-    column_cases,
     resized,
     rounded_once,
     with_tolerance,
@@ -64,20 +62,5 @@ PROPERTIES = (
         reference_reason=NO_HALVES,
         road="direct",
     ),
-    Property(
-        "absurd-factors-follow-the-formulas",
-        absurd_cases(),
-        Tolerance(absolute=1e-4, strides=False),
-        reference=by_the_formulas,
-        reference_reason="ATen's CPU kernel reads outside the image for such factors",
-        road="direct",
-    ),
-    Property(
-        "columns-follow-the-formulas",
-        column_cases(),
-        Tolerance(absolute=2e-5, strides=False),
-        reference=by_the_formulas,
-        reference_reason="ATen's CPU kernel repeats its first row where the width becomes 1",
-        road="direct",
-    ),
+    *beyond_aten(),
 )

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.export import Dim
 
-from graftwork.plugins.properties import EXACT, Benchmark, Case, Tolerance
+from graftwork.plugins.properties import EXACT, Benchmark, Case, Property, Tolerance
 
 HALVES = (torch.float16, torch.bfloat16)
 TOLERANCES = {
@@ -161,6 +161,28 @@ def column_cases(draw: st.DrawFn, most_elements: int = 30) -> Case:
     }
     image = draw(images(torch.float32, shape, "contiguous"))
     return Case(resized_at_scales, (image,), settings)
+
+
+def beyond_aten(most_elements: int = 30) -> list[Property]:
+    """Properties of what ATen's CPU kernels compute wrongly, against the formulas."""
+    return [
+        Property(
+            "absurd-factors-follow-the-formulas",
+            absurd_cases(),
+            Tolerance(absolute=1e-4, strides=False),
+            reference=by_the_formulas,
+            reference_reason="ATen's CPU kernel reads outside the image for such factors",
+            road="direct",
+        ),
+        Property(
+            "columns-follow-the-formulas",
+            column_cases(most_elements),
+            Tolerance(absolute=2e-5, strides=False),
+            reference=by_the_formulas,
+            reference_reason="ATen's CPU kernel repeats its first row where the width becomes 1",
+            road="direct",
+        ),
+    ]
 
 
 def by_the_formulas(

@@ -7,14 +7,12 @@ import functools
 import torch
 from hypothesis import strategies as st
 
-from graftwork.plugins import EXACT, Property, Tolerance
+from graftwork.plugins import EXACT, Property
 from graftwork.plugins.toolkit.resample_cases import (
     TOLERANCES,
-    absurd_cases,
     benchmarks,
-    by_the_formulas,
+    beyond_aten,
     cases,
-    column_cases,
     rounded_once,
     with_tolerance,
 )
@@ -32,20 +30,5 @@ PROPERTIES = (
         benchmarks=benchmarks(),
     ),
     Property("byte-resizes-equal-aten", small(torch.uint8), EXACT, road="direct"),
-    Property(
-        "absurd-factors-follow-the-formulas",
-        absurd_cases(),
-        Tolerance(absolute=1e-4, strides=False),
-        reference=by_the_formulas,
-        reference_reason="ATen's CPU kernel reads outside the image for such factors",
-        road="direct",
-    ),
-    Property(
-        "columns-follow-the-formulas",
-        column_cases(most_elements=12),
-        Tolerance(absolute=2e-5, strides=False),
-        reference=by_the_formulas,
-        reference_reason="ATen's CPU kernel repeats its first row where the width becomes 1",
-        road="direct",
-    ),
+    *beyond_aten(most_elements=12),
 )

@@ -267,9 +267,8 @@ def moved_bytes(case: Case) -> int:
 
 
 def result_bytes(case: Case) -> int:
-    """Bytes of the result."""
-    result = caller(case, nullcontext)()
-    return int(result.numel() * result.itemsize)
+    """Bytes of what the program returns."""
+    return sum(r.numel() * r.itemsize for r in pytree.tree_leaves(caller(case, nullcontext)()))
 
 
 def size_in_memory(tensor: torch.Tensor) -> int:

@@ -73,7 +73,8 @@ def add_all(  # type: ignore[no-untyped-def]
     """sums[o, index[o, k, i], i] += src[o, k, i]."""
     p, inside = block_positions(tl.program_id(0), total, WIDE, BLOCK)
     o, k, i = unfold(p, count, inner)
-    target, lands = landing(index, o, k, i, inside, so, sk, si, rows, inner, WRAP)
+    entry = tl.load(index + o * so + k * sk + i * si, mask=inside, other=0)
+    target, lands = landing(entry, o, i, inside, rows, inner, WRAP)
     tl.device_assert(lands, "index out of range", mask=inside)
     value = tl.load(src + o * vo + k * vk + i * vi, mask=inside, other=0)
     tl.atomic_add(sums + target, value.to(sums.dtype.element_ty), mask=lands, sem="relaxed")

@@ -21,9 +21,9 @@ import triton.language as tl
 from graftwork.plugins.toolkit.kernels import cdiv, fits_int32, jit, launch
 from graftwork.plugins.toolkit.symbolic import known
 
-from .fold import OPS, Fold, accumulator, combine, identity, mean_of
+from .arithmetic import OPS, Fold, accumulator, combine, identity
 from .landing import settle_row
-from .marks import named_counts
+from .planes import fill_planes, fold_planes
 from .problem import Problem
 
 COLUMNS = 32
@@ -31,26 +31,32 @@ AHEAD = 16  # how many values a lane reads before it folds them
 TOGETHER = 8  # and of those, how many products it holds at a time
 FEW_ROWS = 2048  # that the one warp which folds into them may set to the identity itself
 LANES = 8192  # enough for a GPU
-FEWEST_LANES = 2048  # fewer take longer than grouping the elements by a sort does, if many
+FEWEST_LANES = 512
+MOST_CELLS = 2**24
 
 
 def suits_columns(problem: Problem) -> bool:
     """Whether there are columns enough to keep a GPU busy, in planes that are not too large."""
-    outer, _, _, inner = problem.sizes
+    outer, count, rows, inner = problem.sizes
     columns = outer * inner
-    if problem.moves_rows or not isinstance(columns, int):
+    if not isinstance(columns, int):
         return False
-    lanes = columns * stretches_of(problem)
-    return columns >= 512 or (columns >= COLUMNS and lanes >= FEWEST_LANES)
+    stretches = stretches_of(problem)
+    if columns * stretches < (LANES if problem.moves_rows else FEWEST_LANES):
+        return False
+    cells = columns * rows * stretches
+    return known(cells <= MOST_CELLS) or known(rows * stretches <= count)
 
 
 def stretches_of(problem: Problem) -> int:
     """How many stretches: as many as make up enough lanes, in planes that stay near the source."""
     outer, count, rows, inner = problem.sizes
     columns = outer * inner
-    most = LANES // max(columns, 1) if isinstance(columns, int) else 1
+    wanted = 4 * LANES if problem.moves_rows else LANES
+    most = wanted // max(columns, 1) if isinstance(columns, int) else 1
     if isinstance(count, int) and isinstance(rows, int):
-        most = min(most, 4 * count // max(rows, 1), count // 64)
+        share = 1 if problem.moves_rows else 4
+        most = min(most, share * count // max(rows, 1), count // 64)
     else:
         most = min(most, 8)
     return int(2 ** (max(most, 1).bit_length() - 1))
@@ -63,14 +69,13 @@ def fold_columns(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor
     columns, stretches = outer * inner, stretches_of(problem)
     strips = cdiv(columns, COLUMNS)
     planes = torch.empty(
-        (stretches, strips, rows + 1, COLUMNS), dtype=accumulator(base.dtype), device=base.device
+        (stretches, strips * (rows + 1) * COLUMNS),
+        dtype=accumulator(base.dtype),
+        device=base.device,
     )
     fills = known(rows <= FEW_ROWS)
     if not fills:
-        cells = stretches * strips * (rows + 1) * COLUMNS
-        launch(
-            fill_planes, (cdiv(cells, 4096),), planes, cells, OP=OPS[op], BLOCK=4096, num_warps=8
-        )
+        fill_planes(planes, op)
     launch(
         fold_stretches,
         (strips, stretches),
@@ -94,39 +99,7 @@ def fold_columns(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor
         COLUMNS=COLUMNS,
         num_warps=1,
     )
-    counted = op == "mean" or not include_self
-    counts = named_counts(problem).expand(base.shape) if counted else planes[0]
-    out = torch.empty(base.shape, dtype=base.dtype, device=base.device)
-    launch(
-        fold_planes,
-        (strips * cdiv(rows, 16),),
-        planes,
-        counts,
-        base,
-        out,
-        *counts.stride(),
-        *base.stride(),
-        rows,
-        inner,
-        columns,
-        strips,
-        stretches,
-        OP=OPS[op],
-        COUNTED=counted,
-        INCLUDE_SELF=include_self,
-        ROWS=16,
-        COLUMNS=COLUMNS,
-        num_warps=4,
-    )
-    return out
-
-
-@jit
-def fill_planes(planes, cells, OP: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Every cell becomes what a fold starts from."""
-    p = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    start = tl.broadcast_to(identity(OP, planes.dtype.element_ty), [BLOCK])
-    tl.store(planes + p, start, mask=p < cells)
+    return fold_planes(problem, planes, op, include_self, COLUMNS)
 
 
 @jit
@@ -257,63 +230,3 @@ def fold_stretches(  # type: ignore[no-untyped-def]
         entries = next_entries
         values = next_values
     tl.device_assert(good, "index out of range")
-
-
-@jit
-def fold_planes(  # type: ignore[no-untyped-def]
-    planes,
-    counts,
-    base,
-    out,
-    co,
-    cm,
-    ci,
-    bo,
-    bm,
-    bi,
-    rows,
-    inner,
-    columns,
-    strips,
-    stretches,
-    OP: tl.constexpr,
-    COUNTED: tl.constexpr,
-    INCLUDE_SELF: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-):
-    """out = base folded with the planes, first stretch first; base where not named."""
-    element: tl.constexpr = base.dtype.element_ty
-    exact: tl.constexpr = planes.dtype.element_ty
-    strip = tl.program_id(0) % strips
-    lane = tl.arange(0, COLUMNS)[None, :]
-    column = strip.to(tl.int64) * COLUMNS + lane
-    m = (tl.program_id(0) // strips).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    inside = (column < columns) & (m < rows)
-    i = column % inner
-    o = column // inner
-    old = tl.load(base + o * bo + m * bm + i * bi, mask=inside, other=0)
-    if INCLUDE_SELF:
-        acc = old.to(exact)
-    else:
-        acc = tl.zeros([ROWS, COLUMNS], exact) + (1 if OP == 1 else 0)
-    touched = tl.zeros([ROWS, COLUMNS], tl.int1)
-    height = tl.cast(rows, tl.int64) + 1
-    plane = planes + (strip * height + m) * COLUMNS + lane
-    for _part in range(stretches):
-        value = tl.load(plane, mask=inside, other=0)
-        if OP == 1:
-            touched |= value != 1
-        elif exact == tl.float64:
-            touched |= value.to(tl.int64, bitcast=True) != -9223372036854775808
-        else:
-            touched |= value.to(tl.int32, bitcast=True) != -2147483648
-        acc = combine(acc, value, OP, element)
-        plane += strips * height * COLUMNS
-    result = acc.to(element)
-    if COUNTED:
-        times = tl.load(counts + o * co + m * cm + i * ci, mask=inside, other=0)
-        touched = times > 0
-        if OP == 2:
-            result = mean_of(result, times + (1 if INCLUDE_SELF else 0))
-    tl.store(out + (o * rows + m) * inner + i, tl.where(touched, result, old), mask=inside)

@@ -23,7 +23,7 @@ def extremum(problem: Problem, largest: bool, include_self: bool) -> torch.Tenso
     dtype = torch.int64 if base.dtype.itemsize == 8 else torch.int32
     keys = torch.full(base.shape, torch.iinfo(dtype).min, dtype=dtype, device=base.device)
     operands = (problem.index, problem.src, keys, *problem.index_strides, *problem.src.stride())
-    if suits_strips(problem):
+    if suits_strips(problem, 32, 256):
         strips, parts = cdiv(inner, 32), cdiv(count, 256)
         launch(
             raise_keys_by_strips,
@@ -102,7 +102,8 @@ def raise_keys(  # type: ignore[no-untyped-def]
     """keys[o, index[o, k, i], i] = the largest key of src that lands there."""
     p, inside = block_positions(tl.program_id(0), total, WIDE, BLOCK)
     o, k, i = unfold(p, count, inner)
-    target, lands = landing(index, o, k, i, inside, so, sk, si, rows, inner, WRAP)
+    entry = tl.load(index + o * so + k * sk + i * si, mask=inside, other=0)
+    target, lands = landing(entry, o, i, inside, rows, inner, WRAP)
     tl.device_assert(lands, "index out of range", mask=inside)
     value = tl.load(src + o * vo + k * vk + i * vi, mask=inside, other=0)
     key = rank_key(value, LARGEST, keys.dtype.element_ty)

@@ -9,8 +9,6 @@ every run.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 import triton
 import triton.language as tl
@@ -19,11 +17,11 @@ from graftwork.plugins.toolkit import kernels
 from graftwork.plugins.toolkit.kernels import cdiv, jit, launch
 from graftwork.plugins.toolkit.symbolic import Size, known
 
+from .arithmetic import OPS, Fold, accumulator, combine, identity, mean_of
 from .grouping import group_by_row
 from .problem import Problem, three_dims
 
-Fold = Literal["sum", "prod", "mean"]
-OPS = {"sum": 0, "prod": 1, "mean": 2}
+LENGTH = 64  # entries of a piece
 
 
 def fold_groups(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor:
@@ -41,7 +39,7 @@ def fold_groups(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor:
     groups = group_by_row(problem)
     out = torch.empty(base.shape, dtype=base.dtype, device=base.device)
     entries = groups.order.numel()
-    length = 4 if kernels.is_interpreted(base) else 256
+    length = 4 if kernels.is_interpreted(base) else LENGTH
     pieces, copies = cdiv(entries, length), outer if shared else 1
     partial = torch.empty(
         (copies, pieces, inner), dtype=accumulator(base.dtype), device=base.device
@@ -111,43 +109,9 @@ def _by_element(problem: Problem) -> Problem:
     )
 
 
-def accumulator(dtype: torch.dtype) -> torch.dtype:
-    """What values of `dtype` are folded in."""
-    if dtype.itemsize == 8:
-        return dtype
-    return torch.float32 if dtype.is_floating_point else torch.int32
-
-
 def _tile(inner: Size) -> tuple[int, int]:
-    columns = min(512, triton.next_power_of_2(inner)) if isinstance(inner, int) else 128
-    return max(1, 128 // columns), columns
-
-
-@jit
-def identity(OP: tl.constexpr, dtype: tl.constexpr):  # type: ignore[no-untyped-def]
-    """What changes nothing: -0.0 for a sum of floats, since 0.0 + -0.0 is 0.0.
-
-    Triton makes a literal -0.0 (and 0.0 negated) 0.0, so it is made of its bits.
-    """
-    if OP == 1:
-        value = tl.full([], 1, dtype)
-    elif dtype == tl.float64:
-        value = tl.full([], -9223372036854775808, tl.int64).to(dtype, bitcast=True)
-    elif dtype == tl.float32:
-        value = tl.full([], -2147483648, tl.int32).to(dtype, bitcast=True)
-    else:
-        value = tl.full([], 0, dtype)
-    return value
-
-
-@jit
-def combine(a, b, OP: tl.constexpr, element: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One step; a product rounds to the tensor's dtype."""
-    if OP == 1:
-        result = (a * b).to(element).to(a.dtype)
-    else:
-        result = a + b
-    return result
+    columns = min(1024, triton.next_power_of_2(inner)) if isinstance(inner, int) else 128
+    return max(1, 256 // columns), columns
 
 
 @jit
@@ -334,12 +298,24 @@ def fold_rows(  # type: ignore[no-untyped-def]
         SHARED,
         element,
     )
-    for step in range(0, tl.max(tl.where(split, end_piece - first_piece, 0), 0).to(tl.int32)):
+    first_piece = tl.where(split, first_piece, 0)
+    end_piece = tl.where(split, end_piece, 0)
+    nothing = identity(OP, exact)
+    for step in range(0, tl.max(end_piece - first_piece, 0).to(tl.int32), 4):
         piece = first_piece + step
-        here = (split & (piece < end_piece))[:, None] & columns_inside
-        where_from = (o * pieces + piece if SHARED else piece)[:, None] * inner + i
-        value = tl.load(partial + where_from, mask=here, other=0)
-        acc = combine(acc, tl.where(here, value, identity(OP, exact)), OP, element)
+        place = ((o * pieces + piece if SHARED else piece) * inner)[:, None] + i
+        in0 = (piece < end_piece)[:, None] & columns_inside
+        in1 = (piece + 1 < end_piece)[:, None] & columns_inside
+        in2 = (piece + 2 < end_piece)[:, None] & columns_inside
+        in3 = (piece + 3 < end_piece)[:, None] & columns_inside
+        v0 = tl.load(partial + place, mask=in0, other=0)
+        v1 = tl.load(partial + place + inner, mask=in1, other=0)
+        v2 = tl.load(partial + place + 2 * inner, mask=in2, other=0)
+        v3 = tl.load(partial + place + 3 * inner, mask=in3, other=0)
+        acc = combine(acc, tl.where(in0, v0, nothing), OP, element)
+        acc = combine(acc, tl.where(in1, v1, nothing), OP, element)
+        acc = combine(acc, tl.where(in2, v2, nothing), OP, element)
+        acc = combine(acc, tl.where(in3, v3, nothing), OP, element)
     acc = walk(
         acc,
         order,
@@ -365,23 +341,3 @@ def fold_rows(  # type: ignore[no-untyped-def]
         tl.where((end > begin)[:, None], result, old),
         mask=inside,
     )
-
-
-@jit
-def mean_of(total, count):  # type: ignore[no-untyped-def]
-    """A rounded sum over a count that wraps in its dtype, and that counts as 1 where it is 0."""
-    dtype: tl.constexpr = total.dtype
-    if dtype.is_floating():
-        exact: tl.constexpr = tl.float64 if dtype == tl.float64 else tl.float32
-        divisor = count.to(exact).to(dtype).to(exact) + tl.zeros(total.shape, exact)
-        if exact == tl.float32:
-            mean = tl.div_rn(total.to(exact), divisor).to(dtype)
-        else:
-            mean = total / divisor
-    else:
-        divisor = count.to(dtype)
-        divisor = tl.where(divisor == 0, 1, divisor).to(dtype)
-        quotient = total // divisor
-        inexact = (total % divisor) != 0
-        mean = quotient - (inexact & ((total < 0) != (divisor < 0))).to(dtype)
-    return mean

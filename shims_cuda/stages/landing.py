@@ -1,4 +1,9 @@
-"""Where the entries of an index land: device functions of the elementwise kernels."""
+"""Where the entries of an index land: device functions of the elementwise kernels.
+
+They take values, not pointers. Inductor follows what a store's address is made of; it passes over
+loads, but not over calls, and would take any tensor that a call is given for one that the kernel
+writes.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +29,9 @@ def unfold(p, count, inner):  # type: ignore[no-untyped-def]
 
 
 @jit
-def landing(  # type: ignore[no-untyped-def]
-    index, o, k, i, inside, so, sk, si, rows, inner, WRAP: tl.constexpr
-):
+def landing(entry, o, i, inside, rows, inner, WRAP: tl.constexpr):  # type: ignore[no-untyped-def]
     """For entries of the index: the flat target in (O, rows, inner); is it in range."""
-    row = tl.load(index + o * so + k * sk + i * si, mask=inside, other=0)
-    row, lands = settle_row(row, inside, rows, WRAP)
+    row, lands = settle_row(entry, inside, rows, WRAP)
     return (o * rows + row.to(o.dtype)) * inner + i, lands
 
 

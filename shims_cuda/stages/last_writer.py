@@ -24,7 +24,7 @@ def last_writer(problem: Problem) -> torch.Tensor:
     groups, _, width = problem.index.shape
     dtype = torch.int32 if fits_int32(count) else torch.int64
     writer = torch.full((groups, rows, width), -1, dtype=dtype, device=problem.base.device)
-    if suits_strips(problem):
+    if suits_strips(problem, 16, 512):
         strips, parts = cdiv(width, 16), cdiv(count, 512)
         launch(
             mark_last_by_strips,
@@ -56,6 +56,7 @@ def last_writer(problem: Problem) -> torch.Tensor:
             groups * count * width,
             WRAP=problem.wraps,
             WIDE=problem.is_wide,
+            PEEK=known(count >= 64 * rows),
             BLOCK=512,
             num_warps=4,
         )
@@ -141,14 +142,18 @@ def mark_last(  # type: ignore[no-untyped-def]
     total,
     WRAP: tl.constexpr,
     WIDE: tl.constexpr,
+    PEEK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """writer[o, index[o, k, i], i] = the largest k that lands there. Later k run first."""
     p, inside = block_positions(tl.num_programs(0) - 1 - tl.program_id(0), total, WIDE, BLOCK)
     o, k, i = unfold(p, count, inner)
-    target, lands = landing(index, o, k, i, inside, so, sk, si, rows, inner, WRAP)
+    entry = tl.load(index + o * so + k * sk + i * si, mask=inside, other=0)
+    target, lands = landing(entry, o, i, inside, rows, inner, WRAP)
     tl.device_assert(lands, "index out of range", mask=inside)
     value = k.to(writer.dtype.element_ty)
+    if PEEK:  # what is read may be old, but a writer only ever grows
+        lands &= tl.load(writer + target, mask=lands, other=0) < value
     tl.atomic_max(writer + target, value, mask=lands, sem="relaxed")
 
 
@@ -208,7 +213,8 @@ def store_value(  # type: ignore[no-untyped-def]
     """out[o, index[o, k, i], i] = the first element of value; every write is the same."""
     p, inside = block_positions(tl.program_id(0), total, WIDE, BLOCK)
     o, k, i = unfold(p, count, inner)
-    target, lands = landing(index, o, k, i, inside, so, sk, si, rows, inner, WRAP)
+    entry = tl.load(index + o * so + k * sk + i * si, mask=inside, other=0)
+    target, lands = landing(entry, o, i, inside, rows, inner, WRAP)
     tl.device_assert(lands, "index out of range", mask=inside)
     tl.store(out + target, tl.load(value), mask=lands)
 

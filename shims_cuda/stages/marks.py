@@ -52,6 +52,7 @@ def count_names(  # type: ignore[no-untyped-def]
     """counts[o, index[o, k, i], i] += 1; integers, so the order does not matter."""
     p, inside = block_positions(tl.program_id(0), total, WIDE, BLOCK)
     o, k, i = unfold(p, count, inner)
-    target, lands = landing(index, o, k, i, inside, so, sk, si, rows, inner, WRAP)
+    entry = tl.load(index + o * so + k * sk + i * si, mask=inside, other=0)
+    target, lands = landing(entry, o, i, inside, rows, inner, WRAP)
     tl.device_assert(lands, "index out of range", mask=inside)
     tl.atomic_add(counts + target, 1, mask=lands, sem="relaxed")

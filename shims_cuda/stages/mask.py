@@ -128,8 +128,6 @@ def positions(BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     return tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
 
 
-# Helpers take values, not pointers: Inductor takes every pointer given to a helper for one that
-# its results may point into, and so for a tensor that the kernel writes.
 @jit
 def rank_block(here, before):  # type: ignore[no-untyped-def]
     """Which elements of the block are kept, and the rank each has if it is."""

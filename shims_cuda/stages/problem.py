@@ -14,8 +14,10 @@ from typing import Any
 
 import torch
 
-from graftwork.plugins.toolkit.kernels import as_bytes, fits_int32, is_traced
+from graftwork.plugins.toolkit.kernels import as_bytes, cdiv, fits_int32, is_traced
 from graftwork.plugins.toolkit.symbolic import Size, known
+
+ENOUGH = 256  # programs, for a GPU
 
 
 @dataclass(frozen=True)
@@ -115,11 +117,15 @@ def bits(problem: Problem) -> Problem:
     return replace(problem, base=as_bytes(problem.base), src=as_bytes(problem.src))
 
 
-def suits_strips(problem: Problem) -> bool:
-    """Whether columns are many and positions fit 32 bits, so that strips of columns pay."""
-    _, count, _, _ = problem.sizes
-    wide_enough = known(problem.index.shape[2] >= 32) and known(count >= 64)
-    return wide_enough and not problem.is_wide
+def suits_strips(problem: Problem, columns: int, chunk: int) -> bool:
+    """Whether strips of `columns`, `chunk` positions a program, are many, and values collide.
+
+    Only there does it pay to look at what is there before an atomic.
+    """
+    groups, count, width = problem.index.shape
+    programs = groups * cdiv(width, columns) * cdiv(count, chunk)
+    collide = known(count >= problem.base.shape[1])
+    return collide and known(programs >= ENOUGH) and known(width >= 32) and not problem.is_wide
 
 
 def check_range(index: torch.Tensor, base: torch.Tensor, dim: int, error: type[Exception]) -> None:

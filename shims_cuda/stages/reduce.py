@@ -10,6 +10,7 @@ from .extremum import extremum
 from .fold import Fold, fold_groups
 from .marks import named_counts
 from .problem import Problem, bits
+from .tiles import fold_tiles, suits_tiles
 
 
 def reduce_problem(
@@ -25,6 +26,8 @@ def reduce_problem(
         return _sum_in_any_order(problem, include_self)
     if suits_columns(problem) and (op == "prod" or base.dtype.is_floating_point):
         return fold_columns(problem, op, include_self)
+    if suits_tiles(problem, op):
+        return fold_tiles(problem, op, include_self)
     return fold_groups(problem, op, include_self)
 
 

@@ -23,7 +23,7 @@ from graftwork.plugins.toolkit.symbolic import known
 
 from .arithmetic import OPS, Fold, accumulator, combine, identity
 from .landing import settle_row
-from .planes import fill_planes, fold_planes
+from .planes import CACHED, fill_planes, fold_planes
 from .problem import Problem
 
 COLUMNS = 32
@@ -31,21 +31,26 @@ AHEAD = 16  # how many values a lane reads before it folds them
 TOGETHER = 8  # and of those, how many products it holds at a time
 FEW_ROWS = 2048  # that the one warp which folds into them may set to the identity itself
 LANES = 8192  # enough for a GPU
-FEWEST_LANES = 512
-MOST_CELLS = 2**24
 
 
-def suits_columns(problem: Problem) -> bool:
-    """Whether there are columns enough to keep a GPU busy, in planes that are not too large."""
+def suits_columns(problem: Problem, op: Fold) -> bool:
+    """Whether there are columns enough to keep a GPU busy, in planes that are not too large.
+
+    Products go here in any case where columns are not few: otherwise they are sorted.
+    """
     outer, count, rows, inner = problem.sizes
     columns = outer * inner
     if not isinstance(columns, int):
         return False
     stretches = stretches_of(problem)
-    if columns * stretches < (LANES if problem.moves_rows else FEWEST_LANES):
+    if op == "prod":
+        return not problem.moves_rows and columns >= 512
+    lanes = columns * stretches if columns >= COLUMNS else 0
+    if lanes < (LANES if problem.moves_rows else LANES // 2):
         return False
-    cells = columns * rows * stretches
-    return known(cells <= MOST_CELLS) or known(rows * stretches <= count)
+    if known(columns * rows * stretches <= CACHED):
+        return True
+    return not problem.moves_rows and known(2 * rows * stretches <= count)
 
 
 def stretches_of(problem: Problem) -> int:
@@ -100,22 +105,6 @@ def fold_columns(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor
         num_warps=1,
     )
     return fold_planes(problem, planes, op, include_self, COLUMNS)
-
-
-@jit
-def fetch(  # type: ignore[no-untyped-def]
-    index, src, left, sk, vk, alive, AHEAD: tl.constexpr
-):
-    """The next entries and values of every column, of which `left` exist; -1 and 0 past them."""
-    entries = ()
-    values = ()
-    for j in tl.static_range(AHEAD):
-        inside = alive & (j < left)
-        entry = tl.load(index + j * sk, mask=inside, other=-1, eviction_policy="evict_first")
-        value = tl.load(src + j * vk, mask=inside, other=0, eviction_policy="evict_first")
-        entries = entries + (entry,)  # type: ignore[assignment]
-        values = values + (value,)  # type: ignore[assignment]
-    return entries, values
 
 
 @jit
@@ -211,12 +200,26 @@ def fold_stretches(  # type: ignore[no-untyped-def]
         tl.debug_barrier()  # another lane may have written what this one adds to
     plane += lane
     good = alive | (alive == 0)
-    entries, values = fetch(index, src, left, sk, vk, alive, AHEAD)
+    entries = ()
+    values = ()
+    for j in tl.static_range(AHEAD):
+        inside = alive & (j < left)
+        entry = tl.load(index + j * sk, mask=inside, other=-1, eviction_policy="evict_first")
+        value = tl.load(src + j * vk, mask=inside, other=0, eviction_policy="evict_first")
+        entries = entries + (entry,)  # type: ignore[assignment]
+        values = values + (value,)  # type: ignore[assignment]
     for done in range(0, left, AHEAD):
         index += AHEAD * sk
         src += AHEAD * vk
         rest = left - done
-        next_entries, next_values = fetch(index, src, rest - AHEAD, sk, vk, alive, AHEAD)
+        next_entries = ()
+        next_values = ()
+        for j in tl.static_range(AHEAD):
+            inside = alive & (j + AHEAD < rest)
+            entry = tl.load(index + j * sk, mask=inside, other=-1, eviction_policy="evict_first")
+            value = tl.load(src + j * vk, mask=inside, other=0, eviction_policy="evict_first")
+            next_entries = next_entries + (entry,)  # type: ignore[assignment]
+            next_values = next_values + (value,)  # type: ignore[assignment]
         cells, good = cells_of(entries, rest, alive, good, rows, WRAP, COLUMNS, kind, AHEAD)
         if OP == 1:
             for turn in tl.static_range(AHEAD // TOGETHER):

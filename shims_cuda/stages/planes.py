@@ -17,6 +17,7 @@ from .landing import block_positions, unfold
 from .marks import named_counts
 from .problem import Problem
 
+CACHED = 2**23  # cells of planes that the L2 cache holds
 SEVERAL = 16  # planes, from where on they are folded together, by a tree
 
 

@@ -24,9 +24,9 @@ def reduce_problem(
     exact = not base.dtype.is_floating_point or not deterministic
     if op == "sum" and exact:
         return _sum_in_any_order(problem, include_self)
-    if suits_columns(problem) and (op == "prod" or base.dtype.is_floating_point):
+    if suits_columns(problem, op) and (op == "prod" or base.dtype.is_floating_point):
         return fold_columns(problem, op, include_self)
-    if suits_tiles(problem, op):
+    if suits_tiles(problem, op, include_self):
         return fold_tiles(problem, op, include_self)
     return fold_groups(problem, op, include_self)
 

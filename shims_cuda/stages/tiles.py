@@ -1,30 +1,45 @@
 # ruff: noqa: RUF005 - kernels have no unpacking; and to a type checker their tuples never grow
 """Sums and means in a fixed order where columns are few, or values in each.
 
-A program takes the entries of a few columns a tile at a time. Each entry is compared with every
-other of its tile and column: the first that names a row adds up the values of all that do, by an
-atomic that no other entry of the tile can meet. Tiles of a stretch follow one another behind a
-barrier, and each stretch has a plane of its own; a single stretch adds to the result itself. (In
-float32 the atomics flush subnormal numbers, as ATen's do.)
+Every 32 entries of a column, a tile, are compared with one another at once: the first that names
+an element gets the sum of all that do, and the others get nothing. Then a warp adds the sums of a
+column to their elements tile by tile, in order, by atomics that return nothing; those of one tile
+cannot meet. Long columns are cut into stretches with a plane each, a single stretch adds to the
+result itself. (In float32 the atomics flush subnormal numbers, as ATen's do.)
 """
 
 from __future__ import annotations
 
 import torch
-import triton
 import triton.language as tl
 
+from graftwork.plugins.toolkit import kernels
 from graftwork.plugins.toolkit.kernels import cdiv, fits_int32, jit, launch
 from graftwork.plugins.toolkit.symbolic import Size, known
 
 from .arithmetic import Fold, accumulator, identity
 from .landing import settle_row
-from .planes import fill_planes, fold_planes
+from .planes import CACHED, fill_planes, fold_planes
 from .problem import Problem
 
-TILE = 64
-AHEAD = 4  # tiles that are read before they are added
-CACHED = 2**23  # cells of planes that the L2 cache holds
+TILE = 32
+AHEAD = 16  # tiles that a warp reads before it adds them
+
+
+def suits_tiles(problem: Problem, op: Fold, include_self: bool) -> bool:
+    """Whether to add up tiles: sums of floats by element, or by rows few or of few columns."""
+    outer, count, rows, inner = problem.sizes
+    if op == "prod" or not problem.base.dtype.is_floating_point:
+        return False
+    if not problem.moves_rows or known(inner <= 4):
+        return True
+    few = known(count <= 1024) and known(count * inner <= 2**19)
+    return few and (_is_exact(problem, op, include_self) or known(outer * rows * inner <= CACHED))
+
+
+def _is_exact(problem: Problem, op: Fold, include_self: bool) -> bool:
+    """Whether values may be added to the result itself: nothing is rounded or divided after."""
+    return op == "sum" and include_self and accumulator(problem.base.dtype) == problem.base.dtype
 
 
 def fold_tiles(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor:
@@ -32,75 +47,76 @@ def fold_tiles(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor:
     base, src = problem.base, problem.src
     outer, count, rows, inner = problem.sizes
     exact = accumulator(base.dtype)
-    tile, columns = tile_of(problem)
+    tile, ahead = (4, 2) if kernels.is_interpreted(base) else (TILE, AHEAD)
+    wide = problem.is_wide or not fits_int32(count + 2 * ahead * tile)
+    place = torch.int64 if wide else torch.int32
+    places = torch.empty((outer, inner, count), dtype=place, device=base.device)
+    joined = torch.empty((outer, inner, count), dtype=exact, device=base.device)
+    columns = 4 if known(inner >= 4) else 1
+    groups = cdiv(inner, columns)
+    sizes = (count, rows, inner)
+    launch(
+        join_tiles,
+        (cdiv(count, tile) * groups * outer,),
+        problem.index,
+        src,
+        places,
+        joined,
+        *problem.index_strides,
+        *src.stride(),
+        *sizes,
+        groups,
+        WRAP=problem.wraps,
+        TILE=tile,
+        COLUMNS=columns,
+        num_warps=columns,
+    )
     stretches = stretches_of(problem)
-    direct = known(stretches == 1) and op == "sum" and include_self and exact == base.dtype
+    direct = known(stretches == 1) and _is_exact(problem, op, include_self)
     if direct:
         sums = base.clone(memory_format=torch.contiguous_format).view(1, -1)
     else:
         sums = torch.empty((stretches, outer * rows * inner), dtype=exact, device=base.device)
         fill_planes(sums, "sum")
-    groups = cdiv(inner, columns)
     launch(
-        add_tiles,
-        (outer * groups, stretches),
-        problem.index,
-        src,
+        add_in_order,
+        (outer * inner, stretches),
+        places,
+        joined,
         sums,
-        *problem.index_strides,
-        *src.stride(),
-        count,
-        rows,
-        inner,
-        groups,
-        cdiv(cdiv(count, stretches), tile) * tile,
+        *sizes,
+        cdiv(count, stretches * tile) * tile,
         outer * rows * inner,
-        WRAP=problem.wraps,
-        WIDE=problem.is_wide or not fits_int32(count + 2 * AHEAD * tile),
-        AHEAD=AHEAD,
         TILE=tile,
-        COLUMNS=columns,
-        num_warps=max(1, tile * columns // 32),
+        AHEAD=ahead,
+        num_warps=1,
     )
     return sums.view(base.shape) if direct else fold_planes(problem, sums, op, include_self)
-
-
-def suits_tiles(problem: Problem, op: Fold) -> bool:
-    """Whether to add up tiles: sums of floats by element, of few columns, or of few rows."""
-    _, count, _, inner = problem.sizes
-    if op == "prod" or not problem.base.dtype.is_floating_point:
-        return False
-    return not problem.moves_rows or known(inner <= 4) or known(count <= 1024)
-
-
-def tile_of(problem: Problem) -> tuple[int, int]:
-    """Entries and columns of a tile."""
-    outer, _, _, inner = problem.sizes
-    return TILE, 4 if known(outer * inner >= 512) and known(inner >= 4) else 1
 
 
 def stretches_of(problem: Problem) -> Size:
     """How many stretches take the least time, by a guess in microseconds on an H200."""
     outer, count, rows, inner = problem.sizes
+    warps = outer * inner
     if not all(isinstance(size, int) for size in problem.sizes):
-        return 8
-    tile, columns = tile_of(problem)
-    tiles, warps = cdiv(count, tile), outer * inner * tile // 32
+        return max(1, min(8, 2000 // max(warps, 1))) if isinstance(warps, int) else 8
+    turns = cdiv(count, TILE * AHEAD)
 
     def cost(stretches: int) -> float:
         cells = stretches * outer * rows * inner
-        turns = cdiv(tiles, stretches) * max(1, warps * stretches / 2000)
-        turns *= 3 if stretches > 1 and cells > CACHED else 1
-        return 0.65 * turns + (stretches > 1) * (3 + stretches / 50 + cells / 3e5)
+        steps = cdiv(turns, stretches) * max(1, warps * stretches / 2000)
+        steps *= 3 if stretches > 1 and cells > CACHED else 1
+        return 0.8 * steps + (stretches > 1) * (4 + stretches / 50 + cells / 3e5)
 
-    return min((2**power for power in range(10) if 2**power <= max(tiles, 1)), key=cost)
+    return min((2**power for power in range(10) if 2**power <= max(turns, 1)), key=cost)
 
 
 @jit
-def add_tiles(  # type: ignore[no-untyped-def]
+def join_tiles(  # type: ignore[no-untyped-def]
     index,
     src,
-    sums,
+    places,
+    joined,
     so,
     sk,
     si,
@@ -111,56 +127,78 @@ def add_tiles(  # type: ignore[no-untyped-def]
     rows,
     inner,
     groups,
-    stretch,
-    cells,
     WRAP: tl.constexpr,
-    WIDE: tl.constexpr,
-    AHEAD: tl.constexpr,
     TILE: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """sums[part, o, index[o, k, i], i] += src[o, k, i], tile after tile of a stretch of k."""
-    kind: tl.constexpr = tl.int64 if WIDE else tl.int32
-    exact: tl.constexpr = sums.dtype.element_ty
-    o = (tl.program_id(0) // groups).to(tl.int64)
-    i = (tl.program_id(0) % groups).to(kind) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    """joined[o, i, k] = the sum of what a tile has for the element at places[o, i, k].
+
+    The element (within its `o`) stands where a tile first names it, elsewhere -1.
+    """
+    kind: tl.constexpr = places.dtype.element_ty
+    exact: tl.constexpr = joined.dtype.element_ty
+    tiles = tl.cdiv(count, TILE)
+    pid = tl.program_id(0)
+    lane = tl.arange(0, TILE)[:, None]
+    i = (pid % groups).to(kind) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    k = (pid // groups % tiles).to(kind) * TILE + lane
+    o = (pid // groups // tiles).to(tl.int64)
+    inside = (k < count) & (i < inner)
+    entry = tl.load(index + o * so + (k * sk + i * si), mask=inside, other=0)
+    value = tl.load(src + o * vo + (k * vk + i * vi), mask=inside, other=0).to(exact)
+    row, lands = settle_row(entry, inside, rows, WRAP)
+    tl.device_assert(lands, "index out of range", mask=inside)
+    row = tl.where(lands, row, -1).to(kind)
+    same = row[:, None, :] == row[None, :, :]
+    nothing = identity(0, exact)
+    total = tl.sum(tl.where(same, value[:, None, :], nothing), 0)
+    leader = tl.min(tl.where(same, tl.arange(0, TILE)[:, None, None], TILE), 0)
+    target = (o * inner + i) * count + k
+    tl.store(joined + target, total, mask=inside)
+    place = tl.where(lands & (leader == lane), row * inner + i, -1)
+    tl.store(places + target, place, mask=inside)
+
+
+@jit
+def add_in_order(  # type: ignore[no-untyped-def]
+    places,
+    joined,
+    sums,
+    count,
+    rows,
+    inner,
+    stretch,
+    cells,
+    TILE: tl.constexpr,
+    AHEAD: tl.constexpr,
+):
+    """sums[part, o, place] += the joined values of one column's stretch, tile after tile."""
+    kind: tl.constexpr = places.dtype.element_ty
+    line = tl.program_id(0).to(tl.int64)
     begin = tl.program_id(1).to(kind) * stretch
     end = tl.minimum(begin + stretch, count)
-    lane = tl.arange(0, TILE)[:, None]
-    index += o * so
-    src += o * vo
-    sums += tl.program_id(1).to(tl.int64) * cells + o * rows * inner
-    entries = ()
+    places += line * count
+    joined += line * count
+    sums += tl.program_id(1).to(tl.int64) * cells + line // inner * rows * inner
+    lane = tl.arange(0, TILE)
+    targets = ()
     values = ()
     for j in tl.static_range(AHEAD):
         k = begin + j * TILE + lane
-        inside = (k < end) & (i < inner)
-        entries = entries + (tl.load(index + (k * sk + i * si), mask=inside, other=0),)  # type: ignore[assignment]
-        values = values + (tl.load(src + (k * vk + i * vi), mask=inside, other=0),)  # type: ignore[assignment]
-    nothing = identity(0, exact)
-    good = (lane >= 0) & (i >= 0)
+        targets = targets + (tl.load(places + k, mask=k < end, other=-1),)  # type: ignore[assignment]
+        values = values + (tl.load(joined + k, mask=k < end, other=0),)  # type: ignore[assignment]
     for first in range(begin, end, AHEAD * TILE):
-        next_entries = ()
+        next_targets = ()
         next_values = ()
         for j in tl.static_range(AHEAD):
             k = first + (AHEAD + j) * TILE + lane
-            inside = (k < end) & (i < inner)
-            entry = tl.load(index + (k * sk + i * si), mask=inside, other=0)
-            value = tl.load(src + (k * vk + i * vi), mask=inside, other=0)
-            next_entries = next_entries + (entry,)  # type: ignore[assignment]
+            target = tl.load(places + k, mask=k < end, other=-1)
+            value = tl.load(joined + k, mask=k < end, other=0)
+            next_targets = next_targets + (target,)  # type: ignore[assignment]
             next_values = next_values + (value,)  # type: ignore[assignment]
         for j in tl.static_range(AHEAD):
-            k = first + j * TILE + lane
-            inside = (k < end) & (i < inner)
-            row, lands = settle_row(entries[j], inside, rows, WRAP)
-            good &= lands | (inside == 0)
-            row = tl.where(lands, row, -1).to(kind)
-            same = row[:, None, :] == row[None, :, :]
-            value = tl.where(same, values[j].to(exact)[:, None, :], nothing)
-            leader = tl.min(tl.where(same, tl.arange(0, TILE)[:, None, None], TILE), 0)
-            target = sums + (row * inner + i)
-            tl.atomic_add(target, tl.sum(value, 0), mask=lands & (leader == lane), sem="relaxed")
-            tl.debug_barrier()
-        entries = next_entries
+            lands = targets[j] >= 0
+            tl.atomic_add(sums + targets[j], values[j], mask=lands, sem="relaxed")
+            tl.debug_barrier()  # the next tile's atomics may run on other lanes
+        targets = next_targets
         values = next_values
-    tl.device_assert(good, "index out of range")

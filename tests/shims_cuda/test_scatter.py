@@ -5,6 +5,7 @@ import torch
 
 from graftwork.plugins.verification import assert_verified
 from graftwork.shims_cuda.scatter import scatter_src, scatter_value
+from graftwork.shims_cuda.stages import problem as problems
 from graftwork.shims_cuda.stages.last_writer import fill, last_writer
 from graftwork.shims_cuda.stages.problem import Problem, suits_strips, three_dims
 
@@ -55,18 +56,30 @@ def test_an_expanded_index_is_read_once_a_row():
 def test_strips_of_columns_give_the_same(monkeypatch):
     index = torch.randint(3, (2, 70, 40), generator=torch.Generator().manual_seed(0))
     problem = Problem(torch.zeros(2, 3, 40), index, torch.arange(5600.0).view(2, 70, 40))
-    assert suits_strips(problem)
+    assert not suits_strips(problem, 16, 512)
+    plain = last_writer(problem)
+    monkeypatch.setattr(problems, "ENOUGH", 6)
+    assert suits_strips(problem, 16, 512)
     in_strips = last_writer(problem)
-    monkeypatch.setattr("graftwork.shims_cuda.stages.last_writer.suits_strips", lambda p: False)
-    assert torch.equal(in_strips, last_writer(problem))
+    assert torch.equal(in_strips, plain)
     assert torch.equal(in_strips, torch.zeros(2, 3, 40).scatter(1, index, problem.src))
 
 
-def test_strips_drop_what_is_out_of_range():
+def test_strips_are_for_values_that_collide(monkeypatch):
+    monkeypatch.setattr(problems, "ENOUGH", 1)
+    index = torch.zeros(1, 70, 40, dtype=torch.int64)
+    few, many = (Problem(torch.zeros(1, n, 40), index, torch.zeros(1, 70, 40)) for n in (70, 71))
+    assert suits_strips(few, 16, 512)
+    assert not suits_strips(many, 16, 512)
+
+
+def test_strips_drop_what_is_out_of_range(monkeypatch):
+    monkeypatch.setattr(problems, "ENOUGH", 1)
     index = torch.full((2, 64, 32), 3)
     index[1] = -1
-    out = last_writer(Problem(torch.zeros(2, 3, 32), index, torch.ones(2, 64, 32)))
-    assert not out.any()
+    problem = Problem(torch.zeros(2, 3, 32), index, torch.ones(2, 64, 32))
+    assert suits_strips(problem, 16, 512)
+    assert not last_writer(problem).any()
 
 
 def test_nan_payloads_and_signed_zeros_are_moved_as_they_are():
@@ -75,7 +88,8 @@ def test_nan_payloads_and_signed_zeros_are_moved_as_they_are():
     assert out.view(torch.int32)[[2, 0]].tolist() == bits.tolist()
 
 
-def test_every_kernel_compiles_for_every_gpu(compile_everywhere):
+def test_every_kernel_compiles_for_every_gpu(compile_everywhere, monkeypatch):
+    monkeypatch.setattr(problems, "ENOUGH", 4)
     rows = torch.zeros(4, 1, dtype=torch.int64)
 
     def call():

@@ -17,6 +17,7 @@ from torch._ops import OpOverload
 
 from graftwork.plugins import Declined, PluginInfo, Property, hookimpl
 from graftwork.plugins.toolkit.kernels import is_traced
+from graftwork.plugins.toolkit.symbolic import known
 
 from ..stages import mask as masks
 from ..stages.arguments import refuse_unsupported
@@ -123,7 +124,30 @@ def mask_values(
 @torch.library.triton_op("graftwork::mask_positions", mutates_args={})
 def mask_positions(mask: torch.Tensor, offsets: torch.Tensor, count: int) -> torch.Tensor:
     """Coordinates of the `count` elements that `mask` keeps: (count, mask.dim()), by dim."""
-    return masks.kept_positions(mask, offsets, count)
+    out = torch.empty((mask.dim(), count), dtype=torch.int64, device=mask.device)
+    return masks.kept_positions(mask, offsets, out)
+
+
+@torch.library.triton_op("graftwork::mask_rows", mutates_args={})
+def mask_rows(mask: torch.Tensor, count: int) -> torch.Tensor:
+    """As `mask_positions`, of a mask that keeps `count` elements, or one, which broadcasts.
+
+    No host read.
+
+    Raises:
+        IndexError: the mask keeps another number of elements, on the CPU. On a GPU those past
+            `count` are left out, and what is missing is no valid index.
+    """
+    offsets, kept = masks.block_offsets(mask)
+    if not is_traced(mask) and mask.device.type == "cpu" and int(kept) not in (1, count):
+        raise IndexError(
+            "shape mismatch: indexing tensors could not be broadcast together with shapes "
+            f"[{int(kept)}], [{count}]"
+        )
+    lowest = torch.iinfo(torch.int64).min
+    out = torch.full((mask.dim(), count), lowest, dtype=torch.int64, device=mask.device)
+    rows = masks.kept_positions(mask, offsets, out)
+    return torch.where(kept == 1, rows[:1], rows)
 
 
 def _index_put(
@@ -137,6 +161,7 @@ def _index_put(
     refuse_unsupported(self)
     if self.dtype != values.dtype:
         raise Declined(f"values of {values.dtype} for a tensor of {self.dtype}")
+    indices = _listed(self, indices)
     if not any(index is not None and _is_mask(index) for index in indices):
         out: torch.Tensor = index_put(self, indices, values, accumulate, deterministic)
         return out
@@ -159,10 +184,12 @@ def _index(self: torch.Tensor, indices: Indices) -> torch.Tensor:
     if not any(index is not None and _is_mask(index) for index in indices):
         raise Declined("integer indices need no kernel")
     refuse_unsupported(self)
-    dim, mask = _one_mask(self, indices)
-    if mask.dim() == self.dim():
-        return _masked_select(self, mask)
-    integers = [*([None] * dim), *_nonzero(mask).unbind(1)]
+    integers = _listed(self, indices)
+    if any(index is not None and _is_mask(index) for index in integers):
+        dim, mask = _one_mask(self, indices)
+        if mask.dim() == self.dim():
+            return _masked_select(self, mask)
+        integers = [*([None] * dim), *_nonzero(mask).unbind(1)]
     out: torch.Tensor = aten.index.Tensor(self, integers)
     return out
 
@@ -193,6 +220,24 @@ def _size(count: torch.Tensor, mask: torch.Tensor) -> int:
     return size  # type: ignore[no-any-return]  # a symbolic integer while traced
 
 
+def _listed(self: torch.Tensor, indices: Indices) -> Indices:
+    """The indices, a mask beside several integers (`x[mask, i]`) as what it keeps.
+
+    It must keep as many elements as there are integers, so that its count need not be read.
+    """
+    given = [index for index in indices if index is not None]
+    at = [at for at, index in enumerate(indices) if index is not None and _is_mask(index)]
+    integers = [index for index in given if not _is_mask(index) and index.dim() == 1]
+    several = [index for index in integers if known(index.numel() >= 2)]
+    if len(at) != 1 or not several:
+        return indices
+    mask = _known(indices[at[0]])
+    mask = mask if mask.dtype == torch.bool else mask != 0
+    _check_mask(self, at[0], mask)
+    rows = mask_rows(mask, several[0].shape[0]).unbind(1)
+    return [*indices[: at[0]], *rows, *indices[at[0] + 1 :]]
+
+
 def _one_mask(self: torch.Tensor, indices: Indices) -> tuple[int, torch.Tensor]:
     """The dim where a mask begins, and the mask, into which single integers beside it go.
 
@@ -215,7 +260,9 @@ def _one_mask(self: torch.Tensor, indices: Indices) -> tuple[int, torch.Tensor]:
             _check_mask(self, begin, mask)
             parts.append(mask)
         elif index.dim() > 1 or not same(index.numel(), 1):
-            raise Declined("a mask beside several integers: its count would have to be read")
+            raise Declined(
+                "a mask beside integers of more dims or of unknown size: its count would be read"
+            )
         else:
             parts.append(_one_of(index.reshape(()), self.shape[begin]))
     return dim, _outer_and(parts)

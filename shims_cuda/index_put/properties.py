@@ -148,7 +148,7 @@ def mask_puts(draw: st.DrawFn, largest: int = 5, kinds: Sequence[torch.dtype] = 
 def masked(
     draw: st.DrawFn, largest: int = 5, kinds: Sequence[torch.dtype] = DTYPES
 ) -> tuple[torch.Tensor, list[torch.Tensor], tuple[int, ...]]:
-    """A tensor; a mask over some of its adjacent dims, and maybe an integer; where they go."""
+    """A tensor; a mask over some of its adjacent dims, and maybe integers; where they go."""
     rank = draw(st.integers(1, 3))
     shape = [draw(st.integers(1, largest)) for _ in range(rank)]
     at = draw(st.integers(0, rank - 1))
@@ -157,8 +157,10 @@ def masked(
     index = [values(shape[at:end], torch.bool, seed, draw(layouts))]
     places: tuple[int, ...] = (at,)
     if end < rank and draw(st.booleans()):
-        single = indices([1] * draw(st.integers(0, 1)), shape[end], seed + 2, wraps=True)
-        index, places = [*index, single], (at, at + 1)
+        kept = int(index[0].sum())
+        sizes = draw(st.sampled_from(([], [1], [kept if kept > 1 else 1 + kept])))
+        integers = indices(sizes, shape[end], seed + 2, wraps=True)
+        index, places = [*index, integers], (at, at + 1)
     dtype = draw(st.sampled_from(kinds))
     return values(shape, dtype, seed + 1, draw(layouts)), index, places
 

@@ -67,13 +67,12 @@ def kept_values(
     return as_dtype(out, dtype)
 
 
-def kept_positions(mask: torch.Tensor, offsets: torch.Tensor, count: Size) -> torch.Tensor:
-    """Coordinates of the `count` kept elements, row-major: (count, mask.dim()), int64.
+def kept_positions(mask: torch.Tensor, offsets: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """Coordinates of the kept elements, row-major, in `out` (mask.dim(), count), int64.
 
-    Laid out as ATen lays it out: one dim's coordinates after the other.
+    Returns `out` transposed: one dim's coordinates after the other, as ATen lays them out.
     """
-    kept, dims = _flat(mask), mask.dim()
-    out = torch.empty((dims, count), dtype=torch.int64, device=mask.device)
+    kept, (dims, count) = _flat(mask), out.shape
     grid = (cdiv(kept.numel(), BLOCK),)
     later: Size = 1
     for last in range(dims - 1, -1, -4):

@@ -151,8 +151,28 @@ def test_a_mask_beside_one_integer_is_one_mask(index):
         _index(inputs[0], [inputs[1], torch.tensor(3)])
 
 
-def test_a_mask_beside_several_integers_is_left_with_a_reason():
-    inputs = torch.zeros(2, 3), torch.tensor([True, True]), torch.tensor([0, 2]), torch.ones(1)
+def test_a_mask_beside_several_integers_reads_nothing_back():
+    mask = torch.tensor([True, False, True])
+    inputs = torch.zeros(3, 3), mask, torch.tensor([0, -1]), torch.tensor([4.0, 5.0])
+    program, log = rewritten(Mixed(), inputs)
+    assert log.fired("index-put") == 1
+    assert not reads_host(program)
+    assert torch.equal(program.module()(*inputs), Mixed()(*inputs))
+
+
+def test_a_mask_that_keeps_one_element_broadcasts_over_integers():
+    x, mask = torch.arange(9.0).view(3, 3), torch.tensor([False, True, False])
+    assert torch.equal(_index(x, [mask, torch.tensor([2, 0])]), x[mask, torch.tensor([2, 0])])
+
+
+def test_a_mask_that_keeps_another_number_than_there_are_integers_is_an_error():
+    for mask in ([True, True, True], [False, False, False]):
+        with pytest.raises(IndexError, match="shape mismatch: indexing tensors"):
+            _index(torch.zeros(3, 3), [torch.tensor(mask), torch.tensor([0, 1])])
+
+
+def test_a_mask_beside_integers_of_more_dims_is_left_with_a_reason():
+    inputs = torch.zeros(2, 3), torch.tensor([True, True]), torch.tensor([[0, 2]]), torch.ones(1)
     _, log = rewritten(Mixed(), inputs)
     assert log.declined("index-put") == 1
 

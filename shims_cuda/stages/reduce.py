@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from .arithmetic import Fold
 from .atomic_sum import atomic_sum
 from .columns import fold_columns, suits_columns
 from .extremum import extremum
-from .fold import Fold, fold_groups
+from .fold import fold_groups
 from .marks import named_counts
 from .problem import Problem, bits
 from .tiles import fold_tiles, suits_tiles

@@ -101,14 +101,15 @@ def stretches_of(problem: Problem) -> Size:
     if not all(isinstance(size, int) for size in problem.sizes):
         return max(1, min(8, 2000 // max(warps, 1))) if isinstance(warps, int) else 8
     turns = cdiv(count, TILE * AHEAD)
-
-    def cost(stretches: int) -> float:
-        cells = stretches * outer * rows * inner
-        steps = cdiv(turns, stretches) * max(1, warps * stretches / 2000)
-        steps *= 3 if stretches > 1 and cells > CACHED else 1
-        return 0.8 * steps + (stretches > 1) * (4 + stretches / 50 + cells / 3e5)
-
-    return min((2**power for power in range(10) if 2**power <= max(turns, 1)), key=cost)
+    best, least = 1, float("inf")
+    for stretches in (2**power for power in range(10) if 2**power <= max(turns, 1)):
+        cells = stretches * warps * rows
+        slow = 3 if stretches > 1 and cells > CACHED else 1
+        steps = slow * cdiv(turns, stretches) * max(1, warps * stretches / 2000)
+        planes = (stretches > 1) * (4 + stretches / 50 + cells / 3e5)
+        if 0.8 * steps + planes < least:
+            best, least = stretches, 0.8 * steps + planes
+    return best
 
 
 @jit

@@ -156,7 +156,7 @@ def join_tiles(  # type: ignore[no-untyped-def]
     leader = tl.min(tl.where(same, tl.arange(0, TILE)[:, None, None], TILE), 0)
     target = (o * inner + i) * count + k
     tl.store(joined + target, total, mask=inside)
-    place = tl.where(lands & (leader == lane), row * inner + i, -1)
+    place = tl.where(leader == lane, row * inner + i, -1)  # negative where out of range
     tl.store(places + target, place, mask=inside)
 
 

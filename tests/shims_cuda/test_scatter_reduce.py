@@ -217,6 +217,16 @@ def test_tiles_add_up_what_they_share(stretches, several, monkeypatch):
     assert torch.equal(out, base.scatter_add(1, rows, src))
 
 
+@pytest.mark.parametrize("row", [2, -9])
+def test_tiles_drop_what_is_out_of_range(row):
+    """Unguarded, row 2 of the first of two groups would be row 0 of the second."""
+    index = torch.tensor([row, 1]).view(2, 1, 1).repeat(1, 1, 3)
+    problem = Problem(torch.ones(2, 2, 3), index, torch.full((2, 1, 3), 2.0))
+    expected = torch.ones(2, 2, 3)
+    expected[1, 1] = 3
+    assert torch.equal(fold_tiles(problem, "sum", True), expected)
+
+
 @pytest.mark.parametrize("size", [1, 33, 300])
 @pytest.mark.parametrize("rows", [3, 50])
 def test_merged_tiles_group_as_a_radix_sort_does(size, rows, monkeypatch):

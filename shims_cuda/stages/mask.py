@@ -13,7 +13,7 @@ import torch
 import triton.language as tl
 
 from graftwork.plugins.toolkit.kernels import as_bytes, as_dtype, cdiv, fits_int32, jit, launch
-from graftwork.plugins.toolkit.symbolic import Size
+from graftwork.plugins.toolkit.symbolic import Size, known
 
 BLOCK = 4096
 
@@ -26,8 +26,10 @@ def block_offsets(mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     kept = _flat(mask)
     blocks = cdiv(kept.numel(), BLOCK)
     offsets = torch.empty(blocks, dtype=torch.int64, device=mask.device)
-    total = torch.zeros(1, dtype=torch.int64, device=mask.device)
     launch(count_kept, (blocks,), kept, offsets, kept.numel(), BLOCK=BLOCK, num_warps=4)
+    if known(blocks == 1):
+        return torch.zeros_like(offsets), offsets.view(())
+    total = torch.zeros(1, dtype=torch.int64, device=mask.device)
     launch(scan_counts, (1,), offsets, total, blocks, BLOCK=1024, num_warps=4)
     return offsets, total.view(())
 

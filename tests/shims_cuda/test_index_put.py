@@ -15,6 +15,7 @@ from graftwork.shims_cuda.index_put import (
     mask_put,
     mask_values,
 )
+from graftwork.shims_cuda.stages import mask as masks
 from graftwork.shims_cuda.stages.last_writer import last_writer
 from graftwork.shims_cuda.stages.problem import Problem
 
@@ -185,7 +186,22 @@ def test_a_mask_apart_from_an_integer_and_two_masks_are_left():
         _index(x, [mask, torch.tensor([True, True, True]), None])
 
 
-def test_every_kernel_compiles_for_every_gpu(compile_everywhere):
+@pytest.mark.parametrize("block", [8, 64])
+def test_masks_of_one_block_and_of_several(block, monkeypatch):
+    """One block needs no scan of the counts."""
+    monkeypatch.setattr(masks, "BLOCK", block)
+    x = torch.arange(50.0).view(5, 10)
+    mask = x % 3 == 1
+    offsets, count = mask_offsets(mask)
+    assert offsets.shape == (7 if block == 8 else 1,)
+    assert count == mask.sum()
+    assert torch.equal(mask_values(x, mask, offsets, int(count)), x[mask])
+    assert torch.equal(mask_positions(mask, offsets, int(count)), mask.nonzero())
+    assert torch.equal(mask_put(x, mask, 0, -x[mask]), torch.where(mask, -x, x))
+
+
+def test_every_kernel_compiles_for_every_gpu(compile_everywhere, monkeypatch):
+    monkeypatch.setattr(masks, "BLOCK", 16)
     x, mask = torch.zeros(4, 8), torch.ones(4, 8, dtype=torch.bool)
 
     def call():

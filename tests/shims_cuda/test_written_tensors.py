@@ -29,6 +29,7 @@ from graftwork.shims_cuda.scatter import scatter_src, scatter_value
 from graftwork.shims_cuda.scatter_reduce import scatter_reduce
 from graftwork.shims_cuda.sort import rows
 from graftwork.shims_cuda.stages import columns, grouping
+from graftwork.shims_cuda.stages import mask as mask_stage
 from graftwork.shims_cuda.stages import problem as problems
 from graftwork.shims_cuda.stages.columns import fold_columns
 from graftwork.shims_cuda.stages.fold import fold_groups
@@ -197,6 +198,7 @@ def test_inductor_takes_no_input_for_written(family, launched, monkeypatch):
     monkeypatch.setattr(columns, "TOGETHER", 2)
     monkeypatch.setattr(grouping, "MERGED", grouping.MERGED)  # restored after `sums`
     monkeypatch.setattr(rows, "BLOCK_ROW", 64)
+    monkeypatch.setattr(mask_stage, "BLOCK", 16)
     kernels_of_family = family()
     seen = set()
     for name, taken, written in launched():

@@ -162,7 +162,11 @@ def _other_sorts(draw: st.DrawFn) -> Case:
 @st.composite
 def _topks(draw: st.DrawFn) -> Case:
     x, dim = draw(_tensors(rank=(1, 3), dtypes=(*FLOATS, *INTEGERS)))
-    k, largest, sorted = draw(st.integers(0, x.shape[dim])), draw(st.booleans()), draw(st.booleans())
+    k, largest, sorted = (
+        draw(st.integers(0, x.shape[dim])),
+        draw(st.booleans()),
+        draw(st.booleans()),
+    )
     return topk_case(x, k, dim, largest, sorted)
 
 

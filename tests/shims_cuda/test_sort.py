@@ -165,6 +165,21 @@ def test_kernels_compile_for_every_gpu(compile_everywhere, monkeypatch) -> None:
     assert compile_everywhere(kernels_of_every_kind) == NAMES
 
 
+def test_tiles_sorted_in_ptx_compile_for_every_nvidia_gpu(compile_everywhere, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(rows, "takes_ptx", lambda device: True)
+    compiled = compile_everywhere(
+        lambda: rows.radix_rows(torch.zeros((1, 60)), True), backend="cuda"
+    )
+    assert compiled == {"count_digits", "scan_chunks", "place_tiles"}
+
+
+def test_ptx_is_for_nvidia_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rows.takes_ptx(torch.device("cuda"))
+    assert not rows.takes_ptx(torch.device("cpu"))
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    assert not rows.takes_ptx(torch.device("cuda"))
+
+
 def test_every_form_compiles_for_every_gpu(compile_everywhere, monkeypatch, deep) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(rows, "BLOCK_ROW", 64)
     assert compile_everywhere(kernels_of_every_kind, every=True) == NAMES

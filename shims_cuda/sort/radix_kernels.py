@@ -7,7 +7,7 @@ A row is cut into tiles of TILE elements, its tiles into chunks of ``iters`` til
 3. ``place_tiles`` sorts each tile by digit, in place order, and writes every element to where its
    digit begins, plus what earlier tiles hold of that digit.
 
-Where PTX is set, both the counting and the sorting of a tile are written in it (`warp_ranks`); else
+Where PTX is set, the counting and the sorting of a tile are written in it (`warp_ranks`); else
 Triton counts, and a network sorts.
 
 No program waits for another: what one launch needs, an earlier launch wrote. (A radix sort

@@ -1,7 +1,7 @@
-"""Sorting a tile by eight bits, and counting them, in PTX: what NVIDIA GPUs do in place of a network.
+"""Sorting a tile by eight bits, and counting them, in PTX, for NVIDIA GPUs.
 
-Triton has no shared memory that a program may write where it likes, nor votes among the lanes of a
-warp. With both, an element's place among those of its digit costs eight votes and a counter:
+Triton has no shared memory that a program may write where it likes, nor votes among the lanes of
+a warp. With both, an element's place among those of its digit costs eight votes and a counter:
 
 1. each warp takes 32 elements at a time, in order. Eight votes, one a bit, tell a lane which other
    lanes hold its digit; a counter of the warp's own says how many its earlier elements held.
@@ -9,8 +9,9 @@ warp. With both, an element's place among those of its digit costs eight votes a
 3. Each element goes where its digit's counter and its rank in the warp say, in shared memory.
 
 Both functions below are pure, in that their results are a function of their arguments; the shared
-memory is their own. A program has `WARPS` warps of 32 threads and hands each thread `items` elements.
-Which element a thread is handed does not matter: each comes with its place.
+memory is their own. A program has `WARPS` warps of 32 threads and hands each thread `items`
+elements. Which element a thread is handed does not matter: each comes with its place. The text is
+one line, as Inductor writes it into a Python string between quotes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def order(items: int) -> str:
     Words are in the order of digit, then place. Operands: the `items` results, as many words, as
     many places; see :func:`constraints`.
     """
-    return "\n".join(_order(items))
+    return " ".join(_order(items))
 
 
 def count(items: int) -> str:
@@ -35,7 +36,7 @@ def count(items: int) -> str:
     That is for the digit that a place numbers; places from 256 up get 0. A digit of 256 or more
     counts for nothing. Operands as for :func:`order`.
     """
-    return "\n".join(_count(items))
+    return " ".join(_count(items))
 
 
 def constraints(items: int) -> str:

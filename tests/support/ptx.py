@@ -56,6 +56,7 @@ class _Machine:
             assert active.all(), line
         elif kind[0] in ("st", "red"):
             at, word = self.place(names[0])[active], self.value(names[1])[active]
+            assert (at < self.free).all(), f"past what is declared: {line}"
             if kind[0] == "red":
                 np.add.at(self.memory, at, word)
             else:

@@ -15,7 +15,7 @@ WINDOW_COUNTS = [
 ]
 COUNTS = [
     *("planes", "channels", "target_h", "target_w", "taps_h", "taps_w"),
-    *("row_blocks", "column_blocks", "columns"),
+    *("row_blocks", "rows", "column_blocks", "columns"),
 ]
 
 
@@ -119,98 +119,215 @@ def windows_kernel(
 
 
 @triton.jit
-def row_of(start_h, count_h, output):
-    """First input row, and number of rows, of the window of one output row."""
-    return tl.load(start_h + output), tl.load(count_h + output)
+def window_of(start, count, output, last):
+    """First element, and one past the last, of the window of an output; `last` bounds it."""
+    output = tl.minimum(output, last)
+    first = tl.load(start + output)
+    return first, first + tl.load(count + output)
 
 
 @triton.jit
-def add_row(sums, value, weights, tap, more: tl.constexpr, rows, HELD: tl.constexpr):
-    """`sums` of an output row plus the input row at tap + more of its window, if that is in it."""
-    held = (tap + more >= 0) & (tap + more < rows)
-    weight = tl.load(weights + tap + more, mask=held, other=0.0)
+def add_row(sums, value, weights, row, first, held, HELD: tl.constexpr):
+    """`sums` of an output plus an input row, which with HELD may lie before its window."""
     if HELD:
+        held = held & (row >= first)
         value = tl.where(held, value, 0.0)
-    return sums + value * weight
+    return sums + value * tl.load(weights + row, mask=held, other=0.0)
+
+
+@triton.jit
+def add_rows(
+    sums0, sums1, sums2, sums3, source, begin, end, inside, stride_ih,
+    first0, first1, first2, first3, weights0, weights1, weights2, weights3,
+    UNROLL: tl.constexpr, OVERLAP: tl.constexpr, HELD: tl.constexpr, EVICT: tl.constexpr,
+):  # fmt: skip
+    """The sums of OVERLAP outputs plus input rows begin..end, UNROLL under way at once."""
+    for start in range(begin, end, UNROLL):
+        place = source + tl.cast(start, tl.int64) * stride_ih
+        for more in tl.static_range(UNROLL):
+            row = start + more
+            held = row < end
+            value = tl.load(place + more * stride_ih, mask=inside & held, other=0.0, eviction_policy=EVICT)
+            value = value.to(sums0.dtype)
+            sums0 = add_row(sums0, value, weights0, row, first0, held, HELD)
+            if OVERLAP >= 2:
+                sums1 = add_row(sums1, value, weights1, row, first1, held, HELD)
+            if OVERLAP == 4:
+                sums2 = add_row(sums2, value, weights2, row, first2, held, HELD)
+                sums3 = add_row(sums3, value, weights3, row, first3, held, HELD)
+    return sums0, sums1, sums2, sums3
+
+
+@triton.jit
+def read_row(source, row, end, inside, stride_ih, EVICT: tl.constexpr):
+    """One input row, zeros from row `end` on."""
+    place = source + tl.cast(row, tl.int64) * stride_ih
+    return tl.load(place, mask=inside & (row < end), other=0.0, eviction_policy=EVICT)
+
+
+@triton.jit
+def read_ahead(source, begin, end, inside, stride_ih, UNROLL: tl.constexpr, EVICT: tl.constexpr):
+    """The first UNROLL (at most 6) input rows of begin..end."""
+    value0 = read_row(source, begin, end, inside, stride_ih, EVICT)
+    value1 = value0
+    value2 = value0
+    value3 = value0
+    value4 = value0
+    value5 = value0
+    if UNROLL > 1:
+        value1 = read_row(source, begin + 1, end, inside, stride_ih, EVICT)
+    if UNROLL > 2:
+        value2 = read_row(source, begin + 2, end, inside, stride_ih, EVICT)
+    if UNROLL > 3:
+        value3 = read_row(source, begin + 3, end, inside, stride_ih, EVICT)
+    if UNROLL > 4:
+        value4 = read_row(source, begin + 4, end, inside, stride_ih, EVICT)
+    if UNROLL > 5:
+        value5 = read_row(source, begin + 5, end, inside, stride_ih, EVICT)
+    return value0, value1, value2, value3, value4, value5
+
+
+@triton.jit
+def add_ahead(
+    sums, value0, value1, value2, value3, value4, value5, weights, begin, end,
+    UNROLL: tl.constexpr,
+):  # fmt: skip
+    """`sums` of an output plus the rows that `read_ahead` read."""
+    dtype: tl.constexpr = sums.dtype
+    sums += value0.to(dtype) * tl.load(weights + begin, mask=begin < end, other=0.0)
+    if UNROLL > 1:
+        sums += value1.to(dtype) * tl.load(weights + begin + 1, mask=begin + 1 < end, other=0.0)
+    if UNROLL > 2:
+        sums += value2.to(dtype) * tl.load(weights + begin + 2, mask=begin + 2 < end, other=0.0)
+    if UNROLL > 3:
+        sums += value3.to(dtype) * tl.load(weights + begin + 3, mask=begin + 3 < end, other=0.0)
+    if UNROLL > 4:
+        sums += value4.to(dtype) * tl.load(weights + begin + 4, mask=begin + 4 < end, other=0.0)
+    if UNROLL > 5:
+        sums += value5.to(dtype) * tl.load(weights + begin + 5, mask=begin + 5 < end, other=0.0)
+    return sums
 
 
 @triton.jit
 def sum_rows(
-    source, middle, middle_row, start_h, count_h, weight_h, row, last_row, taps_h, read, high,
-    stride_ih, UNROLL: tl.constexpr, READ: tl.constexpr, LANES: tl.constexpr,
-    HELD: tl.constexpr,
+    source, middle, middle_row, start_h, count_h, weight_h, row, row_end, taps_h, inside,
+    stride_ih, READ: tl.constexpr, UNROLL: tl.constexpr, OVERLAP: tl.constexpr,
+    EVICT: tl.constexpr,
 ):  # fmt: skip
-    """The weighted sums of input rows for four output rows, from `row` on, stored in `middle`.
+    """The weighted sums of input rows for the output rows from `row` on, stored in `middle`.
 
-    Four accumulators by name, since scalar weights cost a tenth of the registers that a tensor
-    of weights takes. Without HELD, rows outside an output's window are weighed by 0, which is
-    right as long as all elements are finite; the result says whether they were: 0, or NaN.
+    Windows begin and end in order. Where an image shrinks, OVERLAP = 2 (bilinear) or 4 of them
+    overlap: when output i is finished, the window of output i + OVERLAP begins, so every input
+    row is read once and added to OVERLAP sums. Rounding, and images that grow, let a window begin
+    earlier; it gets those rows when its turn comes.
+
+    The rows that finish an output are read while the one before is summed.
     """
     dtype: tl.constexpr = weight_h.dtype.element_ty
-    output1 = tl.minimum(row + 1, last_row)
-    output2 = tl.minimum(row + 2, last_row)
-    first0, rows0 = row_of(start_h, count_h, row)
-    first1, rows1 = row_of(start_h, count_h, output1)
-    first2, rows2 = row_of(start_h, count_h, output2)
-    first3, rows3 = row_of(start_h, count_h, last_row)
-    bottom = first3 + rows3
+    last = row_end - 1
     sums0 = tl.zeros([READ], dtype)
     sums1 = tl.zeros([READ], dtype)
     sums2 = tl.zeros([READ], dtype)
     sums3 = tl.zeros([READ], dtype)
-    probe = tl.zeros([READ], dtype)
-    weights0 = weight_h + row * taps_h
-    weights1 = weight_h + output1 * taps_h
-    weights2 = weight_h + output2 * taps_h
-    weights3 = weight_h + last_row * taps_h
-    place = source + first0.to(tl.int64) * stride_ih + read
-    for begin in range(first0, bottom, UNROLL):
-        for more in tl.static_range(UNROLL):
-            inside = (read < high) & (begin + more < bottom)
-            value = tl.load(place + more * stride_ih, mask=inside, other=0.0).to(dtype)
-            sums0 = add_row(sums0, value, weights0, begin - first0, more, rows0, HELD)
-            sums1 = add_row(sums1, value, weights1, begin - first1, more, rows1, HELD)
-            sums2 = add_row(sums2, value, weights2, begin - first2, more, rows2, HELD)
-            sums3 = add_row(sums3, value, weights3, begin - first3, more, rows3, HELD)
-            if not HELD:
-                probe += value * 0.0
-        place += UNROLL * stride_ih
-    inside = read < high
-    if LANES > 1:
-        tl.store(middle + read, sums0, mask=inside)
-        tl.store(middle + (output1 - row) * middle_row + read, sums1, mask=inside)
-        tl.store(middle + (output2 - row) * middle_row + read, sums2, mask=inside)
-        tl.store(middle + (last_row - row) * middle_row + read, sums3, mask=inside)
-    else:
-        together = tl.join(tl.join(sums0, sums2), tl.join(sums1, sums3))
-        place = middle + 4 * read[:, None] + tl.arange(0, 4)[None, :]
-        tl.store(place, tl.reshape(together, [READ, 4]), mask=inside[:, None])
-    return probe
+    first0, end0 = window_of(start_h, count_h, row, last)
+    first1, end1 = window_of(start_h, count_h, row + 1, last)
+    first2, end2 = window_of(start_h, count_h, row + 2, last)
+    first3, end3 = window_of(start_h, count_h, row + 3, last)
+    done = first0
+    whole = tl.maximum(done, first1 if OVERLAP == 2 else first3)
+    value0, value1, value2, value3, value4, value5 = read_ahead(
+        source, whole, end0, inside, stride_ih, UNROLL, EVICT
+    )
+    for output in range(row, row_end):
+        weights0 = weight_h + output * taps_h - first0
+        weights1 = weight_h + tl.minimum(output + 1, last) * taps_h - first1
+        weights2 = weight_h + tl.minimum(output + 2, last) * taps_h - first2
+        weights3 = weight_h + tl.minimum(output + 3, last) * taps_h - first3
+        first4, end4 = window_of(start_h, count_h, output + 4, last)
+        if OVERLAP == 2:
+            newest, next_first, next_end = first1, first2, end2
+        else:
+            newest, next_first, next_end = first3, first4, end4
+        if done < tl.minimum(newest, end0):
+            sums0, sums1, sums2, sums3 = add_rows(
+                sums0, sums1, sums2, sums3, source, done, tl.minimum(newest, end0), inside,
+                stride_ih, first0, first1, first2, first3,
+                weights0, weights1, weights2, weights3, 3, OVERLAP, True, EVICT,
+            )  # fmt: skip
+        # From here on all OVERLAP windows hold the rows up to `end0`.
+        whole = tl.maximum(done, newest)
+        done = tl.maximum(done, end0)
+        next0, next1, next2, next3, next4, next5 = read_ahead(
+            source, tl.maximum(done, next_first), end1, inside & (output < last), stride_ih,
+            UNROLL, EVICT,
+        )  # fmt: skip
+        sums0 = add_ahead(
+            sums0, value0, value1, value2, value3, value4, value5, weights0, whole, end0, UNROLL
+        )
+        sums1 = add_ahead(
+            sums1, value0, value1, value2, value3, value4, value5, weights1, whole, end0, UNROLL
+        )
+        if OVERLAP == 4:
+            sums2 = add_ahead(
+                sums2, value0, value1, value2, value3, value4, value5, weights2, whole, end0,
+                UNROLL,
+            )  # fmt: skip
+            sums3 = add_ahead(
+                sums3, value0, value1, value2, value3, value4, value5, weights3, whole, end0,
+                UNROLL,
+            )  # fmt: skip
+        if whole + UNROLL < end0:
+            sums0, sums1, sums2, sums3 = add_rows(
+                sums0, sums1, sums2, sums3, source, whole + UNROLL, end0, inside,
+                stride_ih, first0, first1, first2, first3,
+                weights0, weights1, weights2, weights3, 3, OVERLAP, False, EVICT,
+            )  # fmt: skip
+        tl.store(middle, sums0, mask=inside)
+        middle += middle_row
+        fresh = tl.zeros([READ], dtype)
+        if (output + OVERLAP < row_end) & (next_first < done):
+            weights = weight_h + (output + OVERLAP) * taps_h - next_first
+            fresh, _, _, _ = add_rows(
+                fresh, fresh, fresh, fresh, source, next_first, tl.minimum(done, next_end),
+                inside, stride_ih, next_first, next_first, next_first, next_first,
+                weights, weights, weights, weights, 1, 1, False, EVICT,
+            )  # fmt: skip
+        sums0 = sums1
+        if OVERLAP == 2:
+            sums1 = fresh
+        else:
+            sums1, sums2, sums3 = sums2, sums3, fresh
+        first0, first1, first2, first3 = first1, first2, first3, first4
+        end0, end1, end2, end3 = end1, end2, end3, end4
+        value0, value1, value2 = next0, next1, next2
+        value3, value4, value5 = next3, next4, next5
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def resize_kernel(
     image, middle, out, start_h, count_h, weight_h, start_w, count_w, weight_w,
-    planes, channels, target_h, target_w, taps_h, taps_w, step, row_blocks, column_blocks, columns,
+    planes, channels, target_h, target_w, taps_h, taps_w, step,
+    row_blocks, rows, column_blocks, columns,
     stride_in, stride_ic, stride_ih, middle_row, pitch_w, stride_on, stride_oc, stride_oh,
     UNROLL: tl.constexpr, READ: tl.constexpr, WRITE: tl.constexpr, VECTOR: tl.constexpr,
-    LANES: tl.constexpr,
+    OVERLAP: tl.constexpr, LANES: tl.constexpr, VECTORS: tl.constexpr,
+    EVICT: tl.constexpr,
 ):  # fmt: skip
-    """`columns` (at most WRITE) output elements of four output rows of a plane.
+    """`columns` (at most WRITE) output elements of `rows` output rows of a plane.
 
     Every input row is read once, READ elements at a time, and added to the output rows that hold
-    it. The sums go through `middle`, four rows of `middle_row` columns a block, to the threads
-    that sum a window of the width. A neighbour that needs the same element writes the same bits.
+    it. The sums go through `middle`, rows of `middle_row` elements, to the threads that sum a
+    window of the width. A neighbour that needs the same element writes the same bits.
 
     Windows begin anywhere, so one load for each element of them would take a cache line for
     three or four threads. Neighbours along the width (LANES > 1) are read LANES at once, from a
-    multiple of LANES on; where channels lie between them, the four rows lie side by side.
+    multiple of LANES on.
     """
     dtype: tl.constexpr = weight_h.dtype.element_ty
     program = tl.program_id(0)
     column = (program % column_blocks) * columns
     program = program // column_blocks
-    row = (program % row_blocks) * 4
+    row = (program % row_blocks) * rows
     plane = program // row_blocks
     if plane >= planes:
         return
@@ -219,9 +336,9 @@ def resize_kernel(
     channel = (plane % channels).to(tl.int64)
     source = image + batch * stride_in + channel * stride_ic
     result = out + batch * stride_on + channel * stride_oc
-    middle += program.to(tl.int64) * 4 * middle_row
+    middle += program.to(tl.int64) * rows * middle_row
 
-    last_row = tl.minimum(row + 4, target_h) - 1
+    row_end = tl.minimum(row + rows, target_h)
     last_pixel = (column_end - 1) // step
     low = tl.load(start_w + column // step) * step
     high = (tl.load(start_w + last_pixel) + tl.load(count_w + last_pixel)) * step
@@ -230,15 +347,10 @@ def resize_kernel(
     high = tl.cdiv(high, VECTOR) * VECTOR
     for begin in range(low, high, READ):
         read = begin + tl.arange(0, READ)
-        probe = sum_rows(
-            source, middle, middle_row, start_h, count_h, weight_h, row, last_row, taps_h,
-            read, high, stride_ih, UNROLL, READ, LANES, False,
+        sum_rows(
+            source + read, middle + read, middle_row, start_h, count_h, weight_h, row, row_end,
+            taps_h, read < high, stride_ih, READ, UNROLL, OVERLAP, EVICT,
         )  # fmt: skip
-        if tl.max(tl.where(probe == probe, 0, 1), 0) != 0:
-            sum_rows(
-                source, middle, middle_row, start_h, count_h, weight_h, row, last_row, taps_h,
-                read, high, stride_ih, UNROLL, READ, LANES, True,
-            )  # fmt: skip
     tl.debug_barrier()
 
     line = tl.arange(0, 4)[:, None, None]
@@ -249,26 +361,23 @@ def resize_kernel(
     first = tl.load(start_w + pixel, mask=inside, other=0)
     count = tl.load(count_w + pixel, mask=inside, other=0)
     lead = first % LANES
-    if LANES > 1:
-        place = middle + line * middle_row + first // LANES * LANES + lane
-        stride = 1
-    else:
-        place = middle + (first * step + element % step) * 4 + line + lane
-        stride = 4 * step
-    present = inside & (row + line < target_h)
+    origin = first // LANES * LANES * step + element % step
     # A pointer for every row, although rows share weights: so both loads have one layout.
     weights = weight_w + pixel * pitch_w + lane + tl.zeros_like(line)
-    total = tl.zeros([4, WRITE, LANES], dtype)
-    for begin in range(0, taps_w + LANES - 1, 2 * LANES):
-        for more in tl.static_range(2):
-            tap = begin + more * LANES
-            some = tap < lead + count
-            weight = tl.load(weights + tap, mask=present & some, other=0.0)
-            value = tl.load(place + tap * stride, mask=present & some, other=0.0)
-            held = (tap + lane >= lead) & (tap + lane < lead + count)
-            total += tl.where(held, value, 0.0) * weight
-    output = row + tl.arange(0, 4)[:, None]
-    element = column + tl.arange(0, WRITE)[None, :]
-    to = result + output.to(tl.int64) * stride_oh + element
-    total = tl.sum(total, 2).to(out.dtype.element_ty)
-    tl.store(to, total, mask=(output < target_h) & (element < column_end))
+    output_element = column + tl.arange(0, WRITE)[None, :]
+    for output in range(row, row_end, 4):
+        place = middle + (output - row + line) * middle_row + origin + lane
+        present = inside & (output + line < row_end)
+        total = tl.zeros([4, WRITE, LANES], dtype)
+        for begin in range(0, taps_w + LANES - 1, VECTORS * LANES):
+            for more in tl.static_range(VECTORS):
+                tap = begin + more * LANES
+                some = present & (tap < lead + count)
+                weight = tl.load(weights + tap, mask=some, other=0.0)
+                value = tl.load(place + tap * step, mask=some, other=0.0)
+                held = (tap + lane >= lead) & (tap + lane < lead + count)
+                total += tl.where(held, value, 0.0) * weight
+        output_row = output + tl.arange(0, 4)[:, None]
+        to = result + output_row.to(tl.int64) * stride_oh + output_element
+        total = tl.sum(total, 2).to(out.dtype.element_ty)
+        tl.store(to, total, mask=(output_row < row_end) & (output_element < column_end))

@@ -22,7 +22,8 @@ from graftwork.plugins.torch_private import suggest_memory_format
 
 from . import byte_kernels, kernels
 
-ROWS = 4  # output rows of a program
+EVICT = "evict_first"
+VECTORS = 2
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 
 
@@ -31,12 +32,14 @@ class Tiles:
     """How the work is cut.
 
     Attributes:
-        unroll: input rows loaded before the first is used.
+        rows: output rows of a program.
+        unroll: input rows under way at once.
         read: input elements of a row.
         write: output elements of a row.
         warps: of a program.
     """
 
+    rows: int
     unroll: int
     read: int
     write: int
@@ -137,19 +140,19 @@ def antialiased_resize(
     most = _columns(tiles, width, target_w, (taps[1] + 1) * step + vector)
     column_blocks = cdiv(target_w * step, most)
     columns = cdiv(target_w * step, column_blocks)
-    row_blocks = cdiv(target_h, ROWS)
+    row_blocks = cdiv(target_h, tiles.rows)
     # Multiples of 16, which is what the compiler sees of a size.
     middle_row = cdiv(width * step, 16) * 16
-    middle = image.new_empty(planes * row_blocks * ROWS * middle_row, dtype=computed)
+    middle = image.new_empty(planes * row_blocks * tiles.rows * middle_row, dtype=computed)
     launch(
         kernels.resize_kernel,
         (planes * row_blocks * column_blocks,),
         *(image, middle, out, *windows),
         *(planes, channels, target_h, target_w, *taps, step),
-        *(row_blocks, column_blocks, columns),
+        *(row_blocks, tiles.rows, column_blocks, columns),
         *(*strides, middle_row, pitch, out.stride(0), out.stride(1), out.stride(2)),
         **{"UNROLL": tiles.unroll, "READ": tiles.read, "WRITE": tiles.write},
-        **{"VECTOR": vector, "LANES": lanes},
+        **{"VECTOR": vector, "OVERLAP": 4 if cubic else 2, "LANES": lanes, "EVICT": EVICT, "VECTORS": VECTORS},
         num_warps=tiles.warps,
     )
     return out
@@ -231,12 +234,12 @@ def _windows(
 def _tiles(image: torch.Tensor, width: Size, target: Size, taps: Size, step: Size) -> Tiles:
     """Tiles that read about what they write for, where the sizes are known."""
     if launching.is_interpreted(image):  # few and large programs: the interpreter pays by the step
-        return Tiles(1, 512, 256, 4)
+        return Tiles(8, 1, 512, 256, 4)
     if known(width < target):
-        return Tiles(4, 128, 256, 4)
+        return Tiles(4, 4, 128, 256, 4)
     need = 64 * width // target + (taps + 1) * step + 8
     read = min(max(_power_of_two(need), 128), 512) if isinstance(need, int) else 512
-    return Tiles(3, read, 64, 4)
+    return Tiles(8, 5, read, 64, 4)
 
 
 def _power_of_two(number: int) -> int:

@@ -54,11 +54,17 @@ def forward_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SWEEP: tl.constexpr, VARLEN: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, FLASH2: tl.constexpr,
     PAGE: tl.constexpr, MASK: tl.constexpr, MASK_ROWS: tl.constexpr, LSE: tl.constexpr,
-    NEGATE: tl.constexpr, PRECISION: tl.constexpr,
+    NEGATE: tl.constexpr, PRECISION: tl.constexpr, STRIDE_K: tl.constexpr,
+    STRIDE_V: tl.constexpr,
 ):  # fmt: skip
     """One tile of BLOCK_M query rows of one head of one sequence against all keys it may see."""
     # A compiler may hand a float over in double precision.
     scale = tl.cast(scale, tl.float32)
+    # Known strides turn the addresses of a tile into one pointer and constants.
+    if STRIDE_K != 0:
+        stride_kt = STRIDE_K
+    if STRIDE_V != 0:
+        stride_vt = STRIDE_V
     program = tl.program_id(0)
     # Before the check, so that its load and theirs are under way together; a record past the
     # last one is garbage that nothing uses.

@@ -115,6 +115,13 @@ class Problem:
         return 0 if self.table is None else self.table.stride(0)
 
 
+def _strides(problem: Problem, tiles: Tiles) -> dict[str, Size]:
+    """What lies between two keys and two values, where the kernel is to be compiled for it."""
+    strides = (problem.strides_k[1], problem.strides_v[1])
+    found = [s if tiles.fixed and isinstance(s, int) else 0 for s in strides]
+    return {"STRIDE_K": found[0], "STRIDE_V": found[1]}
+
+
 def run_forward(
     problem: Problem,
     out: torch.Tensor,
@@ -153,6 +160,7 @@ def run_forward(
         *problem.strides_m,
         *(problem.stride_table, 0 if lse is None else lse.stride(0)),
         **problem.constants(),
+        **_strides(problem, tiles),
         **{"BLOCK_M": tiles.rows, "BLOCK_N": tiles.keys, "SWEEP": tiles.sweep},
         **{"MASK_ROWS": problem.mask_rows, "LSE": lse is not None},
         num_warps=tiles.warps,
@@ -190,6 +198,7 @@ def run_split(
         *problem.strides_m,
         *(problem.stride_table, total),
         **problem.constants(),
+        **_strides(problem, tiles),
         **{"BLOCK_M": tiles.rows, "BLOCK_N": tiles.keys, "CHUNK": chunk},
         **{"USED": problem.used is not None},
         **{"MASK_ROWS": problem.mask_rows or by_head},

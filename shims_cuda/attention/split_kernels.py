@@ -19,7 +19,7 @@ def split_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CHUNK: tl.constexpr, VARLEN: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, FLASH2: tl.constexpr, USED: tl.constexpr,
     PAGE: tl.constexpr, MASK: tl.constexpr, MASK_ROWS: tl.constexpr, NEGATE: tl.constexpr,
-    PRECISION: tl.constexpr,
+    PRECISION: tl.constexpr, STRIDE_K: tl.constexpr, STRIDE_V: tl.constexpr,
 ):  # fmt: skip
     """Few query rows against CHUNK keys: the queries of all heads that share a key head.
 
@@ -28,6 +28,11 @@ def split_kernel(
     of a sequence do not depend on the rest of the batch.
     """
     scale = tl.cast(scale, tl.float32)
+    # Known strides turn the addresses of a tile into one pointer and constants.
+    if STRIDE_K != 0:
+        stride_kt = STRIDE_K
+    if STRIDE_V != 0:
+        stride_vt = STRIDE_V
     chunk = tl.program_id(1)
     kv_heads = heads // group
     sequence = tl.program_id(0) // kv_heads

@@ -136,6 +136,13 @@ def add_row(sums, value, weights, row, first, held, HELD: tl.constexpr):
 
 
 @triton.jit
+def read_row(source, row, end, inside, stride_ih, EVICT: tl.constexpr):
+    """One input row, zeros from row `end` on."""
+    place = source + tl.cast(row, tl.int64) * stride_ih
+    return tl.load(place, mask=inside & (row < end), other=0.0, eviction_policy=EVICT)
+
+
+@triton.jit
 def add_rows(
     sums0, sums1, sums2, sums3, source, begin, end, inside, stride_ih,
     first0, first1, first2, first3, weights0, weights1, weights2, weights3,
@@ -143,12 +150,10 @@ def add_rows(
 ):  # fmt: skip
     """The sums of OVERLAP outputs plus input rows begin..end, UNROLL under way at once."""
     for start in range(begin, end, UNROLL):
-        place = source + tl.cast(start, tl.int64) * stride_ih
         for more in tl.static_range(UNROLL):
             row = start + more
             held = row < end
-            value = tl.load(place + more * stride_ih, mask=inside & held, other=0.0, eviction_policy=EVICT)
-            value = value.to(sums0.dtype)
+            value = read_row(source, row, end, inside, stride_ih, EVICT).to(sums0.dtype)
             sums0 = add_row(sums0, value, weights0, row, first0, held, HELD)
             if OVERLAP >= 2:
                 sums1 = add_row(sums1, value, weights1, row, first1, held, HELD)
@@ -156,13 +161,6 @@ def add_rows(
                 sums2 = add_row(sums2, value, weights2, row, first2, held, HELD)
                 sums3 = add_row(sums3, value, weights3, row, first3, held, HELD)
     return sums0, sums1, sums2, sums3
-
-
-@triton.jit
-def read_row(source, row, end, inside, stride_ih, EVICT: tl.constexpr):
-    """One input row, zeros from row `end` on."""
-    place = source + tl.cast(row, tl.int64) * stride_ih
-    return tl.load(place, mask=inside & (row < end), other=0.0, eviction_policy=EVICT)
 
 
 @triton.jit
@@ -303,6 +301,30 @@ def sum_rows(
         value3, value4, value5 = next3, next4, next5
 
 
+@triton.jit
+def sum_windows(
+    place, weights, present, lane, lead, count, taps_w, step,
+    WRITE: tl.constexpr, LANES: tl.constexpr, VECTORS: tl.constexpr, HELD: tl.constexpr,
+):  # fmt: skip
+    """Weighted sums of windows of the width, by lanes: (4, WRITE, LANES).
+
+    Without HELD, elements beside a window in its first and last vector are weighed by 0, which
+    is right as long as they are finite; where they are not, a sum is NaN.
+    """
+    total = tl.zeros([4, WRITE, LANES], weights.dtype.element_ty)
+    for begin in range(0, taps_w + LANES - 1, VECTORS * LANES):
+        for more in tl.static_range(VECTORS):
+            tap = begin + more * LANES
+            some = present & (tap < lead + count)
+            weight = tl.load(weights + tap, mask=some, other=0.0)
+            value = tl.load(place + tap * step, mask=some, other=0.0)
+            if HELD:
+                held = (tap + lane >= lead) & (tap + lane < lead + count)
+                value = tl.where(held, value, 0.0)
+            total += value * weight
+    return total
+
+
 @triton.jit(do_not_specialize=COUNTS)
 def resize_kernel(
     image, middle, out, start_h, count_h, weight_h, start_w, count_w, weight_w,
@@ -313,7 +335,7 @@ def resize_kernel(
     OVERLAP: tl.constexpr, LANES: tl.constexpr, VECTORS: tl.constexpr,
     EVICT: tl.constexpr,
 ):  # fmt: skip
-    """`columns` (at most WRITE) output elements of `rows` output rows of a plane.
+    """`columns` output elements of `rows` output rows of a plane.
 
     Every input row is read once, READ elements at a time, and added to the output rows that hold
     it. The sums go through `middle`, rows of `middle_row` elements, to the threads that sum a
@@ -323,7 +345,6 @@ def resize_kernel(
     three or four threads. Neighbours along the width (LANES > 1) are read LANES at once, from a
     multiple of LANES on.
     """
-    dtype: tl.constexpr = weight_h.dtype.element_ty
     program = tl.program_id(0)
     column = (program % column_blocks) * columns
     program = program // column_blocks
@@ -354,30 +375,32 @@ def resize_kernel(
     tl.debug_barrier()
 
     line = tl.arange(0, 4)[:, None, None]
-    element = column + tl.arange(0, WRITE)[None, :, None]
     lane = tl.arange(0, LANES)[None, None, :]
-    inside = element < column_end
-    pixel = element // step
-    first = tl.load(start_w + pixel, mask=inside, other=0)
-    count = tl.load(count_w + pixel, mask=inside, other=0)
-    lead = first % LANES
-    origin = first // LANES * LANES * step + element % step
-    # A pointer for every row, although rows share weights: so both loads have one layout.
-    weights = weight_w + pixel * pitch_w + lane + tl.zeros_like(line)
-    output_element = column + tl.arange(0, WRITE)[None, :]
-    for output in range(row, row_end, 4):
-        place = middle + (output - row + line) * middle_row + origin + lane
-        present = inside & (output + line < row_end)
-        total = tl.zeros([4, WRITE, LANES], dtype)
-        for begin in range(0, taps_w + LANES - 1, VECTORS * LANES):
-            for more in tl.static_range(VECTORS):
-                tap = begin + more * LANES
-                some = present & (tap < lead + count)
-                weight = tl.load(weights + tap, mask=some, other=0.0)
-                value = tl.load(place + tap * step, mask=some, other=0.0)
-                held = (tap + lane >= lead) & (tap + lane < lead + count)
-                total += tl.where(held, value, 0.0) * weight
-        output_row = output + tl.arange(0, 4)[:, None]
-        to = result + output_row.to(tl.int64) * stride_oh + output_element
-        total = tl.sum(total, 2).to(out.dtype.element_ty)
-        tl.store(to, total, mask=(output_row < row_end) & (output_element < column_end))
+    for start in range(column, column_end, WRITE):
+        element = start + tl.arange(0, WRITE)[None, :, None]
+        inside = element < column_end
+        pixel = element // step
+        first = tl.load(start_w + pixel, mask=inside, other=0)
+        count = tl.load(count_w + pixel, mask=inside, other=0)
+        lead = first % LANES
+        origin = first // LANES * LANES * step + element % step
+        # A pointer for every row, although rows share weights: so both loads have one layout.
+        weights = weight_w + pixel * pitch_w + lane + tl.zeros_like(line)
+        for output in range(row, row_end, 4):
+            place = middle + (output - row + line) * middle_row + origin + lane
+            present = inside & (output + line < row_end)
+            total = sum_windows(
+                place, weights, present, lane, lead, count, taps_w, step,
+                WRITE, LANES, VECTORS, False,
+            )  # fmt: skip
+            wrong = tl.max(tl.max(tl.max(tl.where(total == total, 0, 1), 2), 1), 0)
+            if wrong != 0:
+                total = sum_windows(
+                    place, weights, present, lane, lead, count, taps_w, step,
+                    WRITE, LANES, VECTORS, True,
+                )  # fmt: skip
+            output_row = output + tl.arange(0, 4)[:, None]
+            output_element = start + tl.arange(0, WRITE)[None, :]
+            to = result + output_row.to(tl.int64) * stride_oh + output_element
+            total = tl.sum(total, 2).to(out.dtype.element_ty)
+            tl.store(to, total, mask=(output_row < row_end) & (output_element < column_end))

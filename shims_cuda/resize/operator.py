@@ -152,7 +152,13 @@ def antialiased_resize(
         *(row_blocks, tiles.rows, column_blocks, columns),
         *(*strides, middle_row, pitch, out.stride(0), out.stride(1), out.stride(2)),
         **{"UNROLL": tiles.unroll, "READ": tiles.read, "WRITE": tiles.write},
-        **{"VECTOR": vector, "OVERLAP": 4 if cubic else 2, "LANES": lanes, "EVICT": EVICT, "VECTORS": VECTORS},
+        **{
+            "VECTOR": vector,
+            "OVERLAP": 4 if cubic else 2,
+            "LANES": lanes,
+            "EVICT": EVICT,
+            "VECTORS": VECTORS,
+        },
         num_warps=tiles.warps,
     )
     return out
@@ -248,8 +254,4 @@ def _power_of_two(number: int) -> int:
 
 def _columns(tiles: Tiles, width: Size, target: Size, overlap: Size) -> Size:
     """Output elements of a program: as many as one read holds the windows of."""
-    most = at_least_one((tiles.read - overlap) * target // width)
-    if isinstance(most, int):
-        return min(most, tiles.write)
-    fewer: Size = torch.sym_min(most, tiles.write)  # type: ignore[no-untyped-call]  # untyped
-    return fewer
+    return at_least_one((tiles.read - overlap) * target // width)

@@ -54,6 +54,7 @@ __all__ = [
     "inductor_nvcc_options",
     "inductor_pad_mm",
     "inductor_python_wrapper",
+    "inductor_scheduler",
     "inductor_size_hint",
     "inductor_template_caller",
     "inductor_tensor_lowering",
@@ -333,6 +334,13 @@ def inductor_algorithm_selector() -> type:
     from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
     return AlgorithmSelectorCache
+
+
+def inductor_scheduler() -> type:
+    """torch._inductor.scheduler.Scheduler, for check_prologue_fusion_heuristics_fusable."""
+    from torch._inductor.scheduler import Scheduler
+
+    return Scheduler
 
 
 def inductor_template_caller() -> type:

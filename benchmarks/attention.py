@@ -97,7 +97,7 @@ def default(
     size: int, causal: bool, keys: int, itemsize: int = 2, precision: str = "ieee"
 ) -> Tiles:
     sweep = HEADS if causal else 1
-    return forward_tiles(size, itemsize, precision, ("sm_90",), sweep, keys >= LONG, causal)
+    return forward_tiles(size, itemsize, precision, ("sm_90",), sweep, keys >= LONG, not causal)
 
 
 def candidates(size: int, causal: bool, keys: int, search: bool) -> list[Tiles]:

@@ -60,7 +60,8 @@ def attend_dense(
     split = tiles is not None
     if tiles is None:
         sweep, long = group if is_causal else 1, known(k.shape[2] >= LONG)
-        tiles = forward_tiles(size, itemsize, precision, archs, sweep, long, is_causal)
+        plain = mask is None and not is_causal
+        tiles = forward_tiles(size, itemsize, precision, archs, sweep, long, plain)
     out = dense_attention(
         q,
         k,

@@ -43,8 +43,8 @@ def attend_packed(
     split = tiles is not None
     if tiles is None:
         sweep, long = heads if call.right == 0 else 1, known(call.max_k >= LONG)
-        bounded = call.left >= 0 or call.right >= 0
-        tiles = forward_tiles(size, itemsize, precision, archs, sweep, long, bounded)
+        plain = call.left < 0 and call.right < 0 and call.block_table is None
+        tiles = forward_tiles(size, itemsize, precision, archs, sweep, long, plain)
     out, lse = varlen_attention(
         rows_contiguous(call.query),
         rows_contiguous(call.key),

@@ -32,9 +32,9 @@ class Tiles:
         warps: of a program.
         stages: of the pipeline that loads tiles of keys and values.
         sweep: heads that go over the tiles together.
-        fixed: whether the kernel is compiled for the strides between keys and between values,
-            where they are known. Addresses are then one pointer and constants, which saves
-            registers and, in all tiles but one, time.
+        fixed: 1 where the kernel is to be compiled for the strides between keys and between
+            values, if they are known, else 0. Addresses are then one pointer and constants,
+            which saves registers and, in all tiles but one, time.
     """
 
     rows: int
@@ -42,11 +42,11 @@ class Tiles:
     warps: int
     stages: int
     sweep: int = 1
-    fixed: bool = True
+    fixed: int = 1
 
     def numbers(self) -> list[int]:
         """As an operator takes them: `Tiles(*tiles.numbers())` are the same."""
-        return [self.rows, self.keys, self.warps, self.stages, self.sweep, int(self.fixed)]
+        return [self.rows, self.keys, self.warps, self.stages, self.sweep, self.fixed]
 
 
 def block(size: int) -> int:
@@ -61,12 +61,12 @@ def forward_tiles(
     archs: Sequence[str],
     sweep: int = 1,
     long: bool = False,
-    bounded: bool = False,
+    plain: bool = False,
 ) -> Tiles:
     """Tiles of the forward kernel for the larger of the two head sizes.
 
-    `long` says that sequences are known to have `LONG` keys or more, `bounded` that there is a
-    window or a causal mask.
+    `long` says that sequences are known to have `LONG` keys or more, `plain` that there is no
+    mask, no window and no page table.
     """
     width = block(size) * itemsize  # bytes of one row
     if _scalar(itemsize, precision):
@@ -79,11 +79,11 @@ def forward_tiles(
     if width <= 256:
         if long and not tight:
             return Tiles(64, 64, 4, 3, sweep)
-        if not bounded:
+        # Two programs of the first, three of the second share a multiprocessor, which hides the
+        # start of each. The first reads keys half as often, and wastes more on a mask's edge.
+        if plain:
             return Tiles(128, 32, 8, 3, sweep)
-        # Three programs share a multiprocessor, which hides the start of each; the wider tile
-        # above wastes more of itself on the edge of a mask.
-        return Tiles(64, 32, 4, 3, sweep, fixed=False)
+        return Tiles(64, 32, 4, 3, sweep, fixed=0)
     if width <= 512:
         return Tiles(64, 32, 4, 2, sweep)
     return Tiles(32, 16, 4, 2, sweep)

@@ -139,7 +139,7 @@ def compile_one(job: tuple[Any, ...]) -> None:
         ones(range(16, 17))
     else:
         sequences, heads, kv_heads, _, page = what[0]
-        decode((min(sequences, 2), heads, kv_heads, 2048, page))[0]()
+        decode((min(sequences, 4), heads, kv_heads, 2048, page))[0]()
     torch.cuda.synchronize()
 
 

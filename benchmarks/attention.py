@@ -2,10 +2,11 @@
 
     python benchmarks/attention.py [--search] [--json FILE]
 
-All in one process, bfloat16, medians of CUDA graph replays, random inputs. TFLOP/s count the
-products that the mask leaves (half of them under a causal mask). Decoding counts the bytes of keys
-and values against a copy in the same run. `--search` also times other tile sizes. The errors are
-against attention in float64, sequence by sequence.
+All in one process, bfloat16 but for the rows in float32, medians of CUDA graph replays, random
+inputs. TFLOP/s count the products that the mask leaves (half of them under a causal mask).
+Decoding is timed against a copy of as many bytes as its keys and values hold, both over several
+inputs in turn, so that none is found in the L2 cache. `--search` also times other tile sizes. The
+errors are against attention in float64, sequence by sequence.
 """
 
 from __future__ import annotations
@@ -34,9 +35,13 @@ BATCHES = {
     "64 x 512, heads of 128": ([512] * 64, 128),
     "4 x 4096, heads of 128": ([4096] * 4, 128),
 }
+SINGLE = {
+    "16 x 1024, heads of 64": ([1024] * 16, 64),
+    "4 x 2048, heads of 128": ([2048] * 4, 128),
+}
 OTHERS = {
     64: [(64, 64, 4, 2), (128, 64, 8, 3)],
-    128: [(64, 32, 4, 3), (64, 64, 4, 3), (128, 64, 8, 3)],
+    128: [(64, 32, 4, 3), (64, 64, 4, 3), (128, 32, 8, 3), (128, 64, 8, 3)],
 }
 # Sequences, query heads, key heads, keys, page size (0: packed keys).
 DECODING = [
@@ -47,27 +52,52 @@ DECODING = [
 ]
 
 
-def packed(lengths: Sequence[int], size: int) -> tuple[torch.Tensor, ...]:
+def packed(
+    lengths: Sequence[int], size: int, dtype: torch.dtype = torch.bfloat16
+) -> tuple[torch.Tensor, ...]:
     offsets = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device="cuda")
     shape = (sum(lengths), HEADS, size)
-    tensors = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
+    tensors = [torch.randn(shape, device="cuda", dtype=dtype) for _ in range(3)]
     return *tensors, offsets
 
 
 def ours(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu: torch.Tensor, causal: bool, tiles: Tiles
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu: torch.Tensor,
+    causal: bool,
+    tiles: Tiles,
+    precision: str = "ieee",
 ) -> torch.Tensor:
-    numbers = [tiles.rows, tiles.keys, tiles.warps, tiles.stages, tiles.sweep]
     window = [-1, 0 if causal else -1]
     scale = q.shape[-1] ** -0.5
     out, _ = varlen_attention(
-        *(q, k, v, cu, cu, None, None, q.shape[0], window, scale, True, "ieee", False, numbers)
+        *(
+            q,
+            k,
+            v,
+            cu,
+            cu,
+            None,
+            None,
+            q.shape[0],
+            window,
+            scale,
+            True,
+            precision,
+            False,
+            tiles.numbers(),
+        )
     )
     return out
 
 
-def default(size: int, causal: bool, keys: int) -> Tiles:
-    return forward_tiles(size, 2, "ieee", ("sm_90",), HEADS if causal else 1, keys >= LONG)
+def default(
+    size: int, causal: bool, keys: int, itemsize: int = 2, precision: str = "ieee"
+) -> Tiles:
+    sweep = HEADS if causal else 1
+    return forward_tiles(size, itemsize, precision, ("sm_90",), sweep, keys >= LONG, not causal)
 
 
 def candidates(size: int, causal: bool, keys: int, search: bool) -> list[Tiles]:
@@ -88,8 +118,7 @@ def decode(case: tuple[int, int, int, int, int]) -> tuple[Callable[[], Any], int
         table = torch.randperm(shape[0], device="cuda").view(sequences, -1).int()
     tiles = split_tiles(heads // kv_heads, 128, 2, "ieee", ("sm_90",))
     assert tiles is not None
-    numbers = [tiles.rows, tiles.keys, tiles.warps, tiles.stages, tiles.sweep]
-    rest = (keys, [-1, -1], 128**-0.5, True, "ieee", True, numbers)
+    rest = (keys, [-1, -1], 128**-0.5, True, "ieee", True, tiles.numbers())
     return (
         lambda: varlen_attention(query, key, value, offsets, offsets * keys, used, table, *rest),
         2 * key.numel() * key.element_size(),
@@ -102,23 +131,29 @@ def compile_one(job: tuple[Any, ...]) -> None:
     if kind == "packed":
         size, causal, tiles = what
         ours(*packed([256, 256], size), causal, tiles)
+    elif kind == "float32":
+        size, precision = what
+        batch = packed([256, 256], size, torch.float32)
+        ours(*batch, False, default(size, False, 0, 4, precision), precision)
     elif kind == "ones":
         ones(range(16, 17))
     else:
         sequences, heads, kv_heads, _, page = what[0]
-        decode((min(sequences, 2), heads, kv_heads, 2048, page))[0]()
+        decode((min(sequences, 4), heads, kv_heads, 2048, page))[0]()
     torch.cuda.synchronize()
 
 
-def seconds(call: Callable[[], Any], repeats: int = 12) -> float:
-    """Median of graph replays."""
+def seconds(*calls: Callable[[], Any], repeats: int = 12) -> float:
+    """Median time of a call in replays of a graph of all `calls`."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        call()
+        for call in calls:
+            call()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
-            call()
+            for call in calls:
+                call()
         times = []
         for run in range(repeats + 2):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -127,8 +162,57 @@ def seconds(call: Callable[[], Any], repeats: int = 12) -> float:
             end.record()
             end.synchronize()
             if run >= 2:
-                times.append(start.elapsed_time(end) / 1e3)
+                times.append(start.elapsed_time(end) / 1e3 / len(calls))
     return statistics.median(times)
+
+
+def copying(moved: int, turns: int) -> float:
+    """Seconds of a copy that reads and writes `moved` bytes in all, over `turns` inputs."""
+    sources = [
+        torch.randint(100, (moved // 8,), device="cuda", dtype=torch.int32) for _ in range(turns)
+    ]
+    targets = [torch.empty_like(source) for source in sources]
+    # As an operation on elements: what a graph records for `copy_` is slower than a kernel.
+    return seconds(
+        *(
+            lambda pair=pair: torch.add(pair[0], 1, out=pair[1])  # type: ignore[misc]  # default
+            for pair in zip(sources, targets, strict=True)
+        )
+    )
+
+
+def decoding() -> list[dict[str, Any]]:
+    rows = []
+    for case in DECODING:
+        moved = decode(case)[1]
+        turns = max(2, min(8, (1 << 30) // moved))
+        took = seconds(*(decode(case)[0] for _ in range(turns)))
+        copy = copying(moved, turns)
+        rows.append({"case": case, "bytes": moved, "microseconds": took * 1e6})
+        rows[-1] |= {"copy_microseconds": copy * 1e6, "of_copy": copy / took}
+    return rows
+
+
+def float32() -> list[dict[str, Any]]:
+    """TFLOP/s in float32, with products that are exact and such on tensor cores."""
+    rows = []
+    for name, (lengths, size) in SINGLE.items():
+        q, k, v, cu = packed(lengths, size, torch.float32)
+        longest = max(lengths)
+        flops = sum(4 * n * n * HEADS * size for n in lengths)
+        dense = [t.view(len(lengths), longest, HEADS, size).transpose(1, 2) for t in (q, k, v)]
+        row: dict[str, Any] = {"batch": name}
+        for precision in ("ieee", "tf32", "tf32x3"):
+            tiles = default(size, False, longest, 4, precision)
+            call = lambda: ours(q, k, v, cu, False, tiles, precision)  # noqa: B023, E731
+            row[precision] = flops / seconds(call, repeats=5) / 1e12
+        for allowed in (False, True):
+            torch.backends.cuda.matmul.allow_tf32 = allowed
+            call = lambda: F.scaled_dot_product_attention(*dense)  # noqa: B023, E731
+            row["sdpa_tf32" if allowed else "sdpa"] = flops / seconds(call, repeats=5) / 1e12
+        torch.backends.cuda.matmul.allow_tf32 = False
+        rows.append(row)
+    return rows
 
 
 def forward(search: bool) -> list[dict[str, Any]]:
@@ -146,7 +230,7 @@ def forward(search: bool) -> list[dict[str, Any]]:
             call = lambda: F.scaled_dot_product_attention(*dense, is_causal=causal)  # noqa: B023, E731
             row["sdpa"] = flops / seconds(call) / 1e12
             timed = {
-                str((t.rows, t.keys, t.warps, t.stages)): flops
+                str((t.rows, t.keys, t.warps, t.stages, t.fixed)): flops
                 / seconds(lambda t=t: ours(q, k, v, cu, causal, t))  # noqa: B023
                 / 1e12
                 for t in candidates(size, causal, longest, search)
@@ -198,12 +282,12 @@ def ones(counts: Sequence[int]) -> list[int]:
     """Key counts at which queries 0 and values 1 do not give exactly 1."""
     wrong = []
     tiles = forward_tiles(16, 2, "ieee", ("sm_90",))
-    numbers = [tiles.rows, tiles.keys, tiles.warps, tiles.stages, tiles.sweep]
+    rest = ("ieee", False, True, tiles.numbers())
     query = torch.zeros(1, 1, 4, 16, device="cuda", dtype=torch.bfloat16)
     for keys in counts:
         key = torch.randn(1, 1, keys, 16, device="cuda", dtype=torch.bfloat16)
         value = torch.ones_like(key)
-        out = dense_attention(query, key, value, None, False, 1.0, "ieee", False, True, numbers)
+        out = dense_attention(query, key, value, None, False, 1.0, *rest)
         if not bool((out == 1).all()):
             wrong.append(keys)
     return wrong
@@ -220,18 +304,13 @@ def measure(search: bool) -> dict[str, Any]:
         }
     ]
     jobs += [("decode", case) for case in DECODING[:3]] + [("ones",)]
+    jobs += [("float32", size, kind) for size in (64, 128) for kind in ("ieee", "tf32", "tf32x3")]
     with multiprocessing.get_context("spawn").Pool(min(16, len(jobs))) as pool:
         pool.map(compile_one, jobs, chunksize=1)
     result: dict[str, Any] = {"device": torch.cuda.get_device_name(), "forward": forward(search)}
-    source = torch.randint(100, (1 << 28,), device="cuda", dtype=torch.int32)
-    target = torch.empty_like(source)
-    # As an operation on elements: what a graph records for `copy_` is slower than a kernel.
-    copy = seconds(lambda: torch.add(source, 1, out=target))
-    result["copy"] = 2 * source.numel() * source.element_size() / copy / 1e12
-    result["decode"] = []
-    for case in DECODING:
-        call, moved = decode(case)
-        result["decode"].append({"case": case, "terabytes": moved / seconds(call) / 1e12})
+    result["copy"] = (1 << 31) / copying(1 << 31, 2) / 1e12
+    result["decode"] = decoding()
+    result["float32"] = float32()
     result["ragged"] = ragged()
     result["errors"] = errors()
     result["ones_wrong"] = ones(range(1, 301))
@@ -253,11 +332,16 @@ def show(result: dict[str, Any]) -> None:
         kind = "causal" if row["causal"] else "full"
         print(f"ragged, {kind}: {row['ragged']:.0f} TFLOP/s, uniform {row['uniform']:.0f}")
     for row in result["decode"]:
-        share = row["terabytes"] / result["copy"]
+        speed = row["bytes"] / row["microseconds"] / 1e6
         print(
             "decode, {} sequences, {}/{} heads, {} keys, pages of {}: ".format(*row["case"])
-            + f"{row['terabytes']:.2f} TB/s, {share:.0%} of a copy"
+            + f"{row['microseconds']:.1f} us, {speed:.2f} TB/s, {row['of_copy']:.0%} of a copy "
+            + f"of as many bytes, {speed / result['copy']:.0%} of a large one"
         )
+    for row in result["float32"]:
+        print(f"float32, {row['batch']}: ", end="")
+        kinds = ("ieee", "tf32", "tf32x3", "sdpa", "sdpa_tf32")
+        print(", ".join(f"{kind} {row[kind]:.1f} TFLOP/s" for kind in kinds))
     for row in result["errors"]:
         print(
             f"error, heads of {row['size']}, causal {row['causal']}: "

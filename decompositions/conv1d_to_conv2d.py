@@ -1,7 +1,8 @@
 """`nn.Conv1d` and `nn.ConvTranspose1d`: audio encoders, state-space models, action heads.
 
 Inductor's convolution template, the only one ExecuTorch's CUDA delegate can take, is
-two-dimensional. A convolution over a length is one over an image of height 1.
+two-dimensional. A convolution over a length is one over an image of height 1; for CUDA one without
+dilation or transposition, which the template does not have.
 """
 
 from __future__ import annotations
@@ -14,9 +15,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.export import Dim
+from torch.nn.functional import pad
 
-from graftwork.plugins import Case, PluginInfo, Property, Refusal, Tolerance, hookimpl
-from graftwork.plugins.toolkit.symbolic import Size
+from graftwork.plugins import (
+    Case,
+    LoweringContext,
+    PluginInfo,
+    Property,
+    Refusal,
+    Tolerance,
+    hookimpl,
+)
+from graftwork.plugins.toolkit.convolutions import dilated_convolution, transposed_convolution
 
 aten = torch.ops.aten
 
@@ -28,115 +38,166 @@ def describe_plugin() -> PluginInfo:
 
 
 @hookimpl
-def list_decompositions() -> Mapping[OpOverload, Callable[..., object]]:
+def list_decompositions(
+    context: LoweringContext,
+) -> Mapping[OpOverload, Callable[..., object]]:
     """The composite forms that export keeps, and what they decompose to."""
+    form = _Plain() if context.target == "cuda" else _Stock()
     return {
-        aten.conv1d.default: _conv1d,
-        aten.conv1d.padding: _conv1d_padding,
-        aten.conv_transpose1d.default: _conv_transpose1d,
-        aten.convolution.default: _convolution,
+        aten.conv1d.default: form.conv1d,
+        aten.conv1d.padding: form.conv1d_padding,
+        aten.conv_transpose1d.default: form.conv_transpose1d,
+        aten.convolution.default: form.convolution,
     }
 
 
-def _conv1d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sequence[Size] = (1,),
-    padding: Sequence[Size] = (0,),
-    dilation: Sequence[Size] = (1,),
-    groups: int = 1,
-) -> Tensor:
-    """`input` (N, C, L) or (C, L)."""
-    result: Tensor = aten.conv2d.default(
-        input.unsqueeze(-2),
-        weight.unsqueeze(-2),
-        bias,
-        _with_height(stride, 1),
-        _with_height(padding, 0),
-        _with_height(dilation, 1),
-        groups,
-    )
-    return result.squeeze(-2)
+class _Stock:
+    """The two-dimensional convolutions of ATen."""
+
+    def forward(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: list[int],
+        margins: tuple[int, int],
+        dilation: list[int],
+        groups: int,
+    ) -> Tensor:
+        """Of images (N, C, 1, L)."""
+        before, after = margins
+        if before != after:
+            x, before = pad(x, margins), 0
+        result: Tensor = aten.conv2d.default(
+            x, weight, bias, stride, [0, before], dilation, groups
+        )
+        return result
+
+    def transposed(self, *arguments: Any) -> Tensor:
+        """Of images (N, C, 1, L); the arguments of `aten.conv_transpose2d`."""
+        result: Tensor = aten.conv_transpose2d.input(*arguments)
+        return result
+
+    def conv1d(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Sequence[int] = (1,),
+        padding: Sequence[int] = (0,),
+        dilation: Sequence[int] = (1,),
+        groups: int = 1,
+    ) -> Tensor:
+        """`input` (N, C, L) or (C, L)."""
+        margins = (padding[-1], padding[-1])
+        return self._of_images(input, weight, bias, stride, margins, dilation, groups)
+
+    def conv1d_padding(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Sequence[int] = (1,),
+        padding: str = "valid",
+        dilation: Sequence[int] = (1,),
+        groups: int = 1,
+    ) -> Tensor:
+        """`padding` is `valid` or `same`, which adds the odd one at the end."""
+        reach = dilation[-1] * (weight.shape[-1] - 1) if padding == "same" else 0
+        margins = (reach // 2, reach - reach // 2)
+        return self._of_images(input, weight, bias, stride, margins, dilation, groups)
+
+    def _of_images(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: Sequence[int],
+        margins: tuple[int, int],
+        dilation: Sequence[int],
+        groups: int,
+    ) -> Tensor:
+        batch = input if input.dim() == 3 else input.unsqueeze(0)
+        result = self.forward(
+            batch.unsqueeze(-2),
+            weight.unsqueeze(-2),
+            bias,
+            [1, stride[-1]],
+            margins,
+            [1, dilation[-1]],
+            groups,
+        ).squeeze(-2)
+        return result if input.dim() == 3 else result.squeeze(0)
+
+    def conv_transpose1d(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Sequence[int] = (1,),
+        padding: Sequence[int] = (0,),
+        output_padding: Sequence[int] = (0,),
+        groups: int = 1,
+        dilation: Sequence[int] = (1,),
+    ) -> Tensor:
+        """`input` (N, C, L) or (C, L)."""
+        batch = input if input.dim() == 3 else input.unsqueeze(0)
+        result = self.transposed(
+            batch.unsqueeze(-2),
+            weight.unsqueeze(-2),
+            bias,
+            [1, stride[-1]],
+            [0, padding[-1]],
+            [0, output_padding[-1]],
+            groups,
+            [1, dilation[-1]],
+        ).squeeze(-2)
+        return result if input.dim() == 3 else result.squeeze(0)
+
+    def convolution(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        transposed: bool,
+        output_padding: Sequence[int],
+        groups: int,
+    ) -> Tensor:
+        """`input` (N, C, L); one over more spatial dims is not ours."""
+        if weight.dim() != 3:
+            return NotImplemented  # type: ignore[no-any-return]  # the contract's answer
+        if transposed:
+            return self.conv_transpose1d(
+                input, weight, bias, stride, padding, output_padding, groups, dilation
+            )
+        return self.conv1d(input, weight, bias, stride, padding, dilation, groups)
 
 
-def _conv1d_padding(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sequence[Size] = (1,),
-    padding: str = "valid",
-    dilation: Sequence[Size] = (1,),
-    groups: int = 1,
-) -> Tensor:
-    """`padding` is `valid` or `same`; over the height of 1 both add nothing."""
-    result: Tensor = aten.conv2d.padding(
-        input.unsqueeze(-2),
-        weight.unsqueeze(-2),
-        bias,
-        _with_height(stride, 1),
-        padding,
-        _with_height(dilation, 1),
-        groups,
-    )
-    return result.squeeze(-2)
+class _Plain(_Stock):
+    """Without dilation or transposition, for which Inductor has no template."""
 
+    def forward(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: list[int],
+        margins: tuple[int, int],
+        dilation: list[int],
+        groups: int,
+    ) -> Tensor:
+        """Of images (N, C, 1, L)."""
+        if dilation == [1, 1]:
+            return super().forward(x, weight, bias, stride, margins, dilation, groups)
+        both = [(0, 0), margins]
+        return dilated_convolution(x, weight, bias, stride, both, dilation, groups)
 
-def _conv_transpose1d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sequence[Size] = (1,),
-    padding: Sequence[Size] = (0,),
-    output_padding: Sequence[Size] = (0,),
-    groups: int = 1,
-    dilation: Sequence[Size] = (1,),
-) -> Tensor:
-    """`input` (N, C, L) or (C, L)."""
-    result: Tensor = aten.conv_transpose2d.input(
-        input.unsqueeze(-2),
-        weight.unsqueeze(-2),
-        bias,
-        _with_height(stride, 1),
-        _with_height(padding, 0),
-        _with_height(output_padding, 0),
-        groups,
-        _with_height(dilation, 1),
-    )
-    return result.squeeze(-2)
-
-
-def _convolution(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[Size],
-    padding: Sequence[Size],
-    dilation: Sequence[Size],
-    transposed: bool,
-    output_padding: Sequence[Size],
-    groups: int,
-) -> Tensor:
-    """`input` (N, C, L); one over more spatial dims is not ours."""
-    if weight.dim() != 3:
-        return NotImplemented  # type: ignore[no-any-return]  # the contract's answer
-    result: Tensor = aten.convolution.default(
-        input.unsqueeze(-2),
-        weight.unsqueeze(-2),
-        bias,
-        _with_height(stride, 1),
-        _with_height(padding, 0),
-        _with_height(dilation, 1),
-        transposed,
-        _with_height(output_padding, 0),
-        groups,
-    )
-    return result.squeeze(-2)
-
-
-def _with_height(values: Sequence[Size], height: Size) -> list[Size]:
-    """The arguments of two dims; a list of one value may stand for every dim."""
-    return [height, values[-1]]
+    def transposed(self, *arguments: Any) -> Tensor:
+        """Of images (N, C, 1, L); the arguments of `aten.conv_transpose2d`."""
+        return transposed_convolution(*arguments)
 
 
 def convolved(x: Tensor, weight: Tensor, bias: Tensor | None, **settings: Any) -> Tensor:

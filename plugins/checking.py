@@ -174,11 +174,13 @@ def _direct(plugin: Plugin, case: Case, selection: Selection, context: LoweringC
 
 
 def _context(plugin: Plugin, case: Case) -> LoweringContext:
-    """Kernels are offered to programs for a GPU alone, so theirs says so."""
+    """A target that the plugin serves: `cpu` if it can, and a GPU's where it has kernels."""
+    targets = plugin.info.targets or {"cpu"}
     cuda = plugin.implements("list_kernels")
+    target = "cuda" if cuda else "cpu" if "cpu" in targets else min(targets)
     return LoweringContext(
-        target="cuda" if cuda else "cpu",
-        device="cuda" if cuda else "cpu",
+        target=target,
+        device="cuda" if target == "cuda" else "cpu",
         sample_inputs=case.inputs,
     )
 

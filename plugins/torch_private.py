@@ -53,6 +53,8 @@ __all__ = [
     "inductor_lowerings",
     "inductor_nvcc_options",
     "inductor_pad_mm",
+    "inductor_pattern_matcher",
+    "inductor_post_grad",
     "inductor_python_wrapper",
     "inductor_scheduler",
     "inductor_size_hint",
@@ -413,6 +415,20 @@ def without_dispatch_modes() -> Any:
 def inductor_joint_graph() -> ModuleType:
     """torch._inductor.fx_passes.joint_graph: constant_fold_uniform_value."""
     from torch._inductor.fx_passes import joint_graph as module
+
+    return module
+
+
+def inductor_post_grad() -> ModuleType:
+    """torch._inductor.fx_passes.post_grad: decompose_triton_kernel_wrapper_functional."""
+    from torch._inductor.fx_passes import post_grad as module
+
+    return module
+
+
+def inductor_pattern_matcher() -> ModuleType:
+    """torch._inductor.pattern_matcher: Match.replace_by_example."""
+    from torch._inductor import pattern_matcher as module
 
     return module
 

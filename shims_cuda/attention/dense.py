@@ -60,7 +60,8 @@ def attend_dense(
     split = tiles is not None
     if tiles is None:
         sweep, long = group if is_causal else 1, known(k.shape[2] >= LONG)
-        tiles = forward_tiles(size, itemsize, precision, archs, sweep, long)
+        plain = mask is None and not is_causal
+        tiles = forward_tiles(size, itemsize, precision, archs, sweep, long, plain)
     out = dense_attention(
         q,
         k,
@@ -71,7 +72,7 @@ def attend_dense(
         precision,
         split,
         _heads_outside(query, key, value, attn_mask, is_causal, scale, enable_gqa),
-        [tiles.rows, tiles.keys, tiles.warps, tiles.stages, tiles.sweep],
+        tiles.numbers(),
     )
     result: torch.Tensor = out
     return result if query.dim() == 4 else result.reshape(*batch, query.shape[-2], value.shape[-1])

@@ -12,7 +12,7 @@ from graftwork.plugins.toolkit import kernels as launching
 from graftwork.plugins.toolkit.kernels import cdiv, launch
 from graftwork.plugins.toolkit.symbolic import Size, known
 
-from . import kernels
+from . import forward_kernels, plan_kernels, split_kernels
 from .tiles import Tiles, block, chunk_keys
 
 LOG2_E = 1.4426950408889634
@@ -115,6 +115,13 @@ class Problem:
         return 0 if self.table is None else self.table.stride(0)
 
 
+def _strides(problem: Problem, tiles: Tiles) -> dict[str, Size]:
+    """What lies between two keys and two values, where the kernel is to be compiled for it."""
+    strides = (problem.strides_k[1], problem.strides_v[1])
+    found = [s if tiles.fixed and isinstance(s, int) else 0 for s in strides]
+    return {"STRIDE_K": found[0], "STRIDE_V": found[1]}
+
+
 def run_forward(
     problem: Problem,
     out: torch.Tensor,
@@ -135,7 +142,7 @@ def run_forward(
         count = problem.tokens_q // tiles.rows + problem.batches + 2
         plan = out.new_empty(8 + 8 * count, dtype=torch.int32)
         launch(
-            kernels.plan_kernel,
+            plan_kernels.plan_kernel,
             (cdiv(problem.batches + 2, SLOTS),),
             *(cu_q, cu_k, used, plan, problem.batches, problem.tokens_q, problem.tokens_k),
             **{"BLOCK_M": tiles.rows, "SLOTS": SLOTS, "WIDE": 32},
@@ -143,7 +150,7 @@ def run_forward(
             num_warps=4,
         )
     launch(
-        kernels.forward_kernel,
+        forward_kernels.forward_kernel,
         (count * problem.heads,),
         *(problem.query, problem.key, problem.value, out, out if lse is None else lse),
         *(mask, plan, table),
@@ -153,6 +160,7 @@ def run_forward(
         *problem.strides_m,
         *(problem.stride_table, 0 if lse is None else lse.stride(0)),
         **problem.constants(),
+        **_strides(problem, tiles),
         **{"BLOCK_M": tiles.rows, "BLOCK_N": tiles.keys, "SWEEP": tiles.sweep},
         **{"MASK_ROWS": problem.mask_rows, "LSE": lse is not None},
         num_warps=tiles.warps,
@@ -181,7 +189,7 @@ def run_split(
     part_lse = out.new_empty(chunks, total, dtype=torch.float32)
     by_head = problem.group > 1 and not known(problem.strides_m[1] == 0)
     launch(
-        kernels.split_kernel,
+        split_kernels.split_kernel,
         (problem.batches * problem.kv_heads, chunks),
         *(problem.query, problem.key, problem.value, part, part_lse),
         *(mask, cu_q, cu_k, used, table),
@@ -190,6 +198,7 @@ def run_split(
         *problem.strides_m,
         *(problem.stride_table, total),
         **problem.constants(),
+        **_strides(problem, tiles),
         **{"BLOCK_M": tiles.rows, "BLOCK_N": tiles.keys, "CHUNK": chunk},
         **{"USED": problem.used is not None},
         **{"MASK_ROWS": problem.mask_rows or by_head},
@@ -197,13 +206,13 @@ def run_split(
         num_stages=tiles.stages,
     )
     launch(
-        kernels.merge_kernel,
-        (cdiv(total, 16),),
+        split_kernels.merge_kernel,
+        (total,),
         *(part, part_lse, out, out if lse is None else lse, cu_q),
         *(chunks, problem.batches, problem.heads, problem.tokens_q, total),
         *strides_o,
         0 if lse is None else lse.stride(0),
-        **{"DV": size_v, "BLOCK_DV": block(size_v), "ROWS": 16},
+        **{"DV": size_v, "BLOCK_DV": block(size_v), "CHUNKS": 16},
         **{"VARLEN": problem.packed, "LSE": lse is not None},
         num_warps=4,
     )

@@ -42,8 +42,9 @@ def attend_packed(
         tiles = split_tiles(max_q * group, size, itemsize, precision, archs)
     split = tiles is not None
     if tiles is None:
-        sweep = heads if call.right == 0 else 1
-        tiles = forward_tiles(size, itemsize, precision, archs, sweep, known(call.max_k >= LONG))
+        sweep, long = heads if call.right == 0 else 1, known(call.max_k >= LONG)
+        plain = call.left < 0 and call.right < 0 and call.block_table is None
+        tiles = forward_tiles(size, itemsize, precision, archs, sweep, long, plain)
     out, lse = varlen_attention(
         rows_contiguous(call.query),
         rows_contiguous(call.key),
@@ -58,7 +59,7 @@ def attend_packed(
         flash2,
         precision,
         split,
-        [tiles.rows, tiles.keys, tiles.warps, tiles.stages, tiles.sweep],
+        tiles.numbers(),
     )
     return out, lse, torch.zeros(2, dtype=torch.uint64, device=out.device)
 

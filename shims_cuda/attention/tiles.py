@@ -24,13 +24,29 @@ _SMALL = ("sm_86", "sm_87", "sm_89", "sm_120", "sm_121")
 
 @dataclasses.dataclass(frozen=True)
 class Tiles:
-    """Query rows and keys of a tile, warps, pipeline stages, heads swept together."""
+    """How the work is cut.
+
+    Attributes:
+        rows: query rows of a tile.
+        keys: keys of a tile.
+        warps: of a program.
+        stages: of the pipeline that loads tiles of keys and values.
+        sweep: heads that go over the tiles together.
+        fixed: 1 where the kernel is to be compiled for the strides between keys and between
+            values, if they are known, else 0. Addresses are then one pointer and constants,
+            which saves registers and, in all tiles but one, time.
+    """
 
     rows: int
     keys: int
     warps: int
     stages: int
     sweep: int = 1
+    fixed: int = 1
+
+    def numbers(self) -> list[int]:
+        """As an operator takes them: `Tiles(*tiles.numbers())` are the same."""
+        return [self.rows, self.keys, self.warps, self.stages, self.sweep, self.fixed]
 
 
 def block(size: int) -> int:
@@ -45,10 +61,12 @@ def forward_tiles(
     archs: Sequence[str],
     sweep: int = 1,
     long: bool = False,
+    plain: bool = False,
 ) -> Tiles:
     """Tiles of the forward kernel for the larger of the two head sizes.
 
-    `long` says that sequences are known to have `LONG` keys or more.
+    `long` says that sequences are known to have `LONG` keys or more, `plain` that there is no
+    mask, no window and no page table.
     """
     width = block(size) * itemsize  # bytes of one row
     if _scalar(itemsize, precision):
@@ -59,9 +77,13 @@ def forward_tiles(
     if width <= 128:
         return Tiles(64, 64, 4, 3, sweep)
     if width <= 256:
-        # Three programs of the narrow tile share a multiprocessor, which hides the start of
-        # each; with many keys the wide tile's fewer loads count for more.
-        return Tiles(128, 64, 8, 3, sweep) if long and not tight else Tiles(64, 32, 4, 3, sweep)
+        if long and not tight:
+            return Tiles(64, 64, 4, 3, sweep)
+        # Two programs of the first, three of the second share a multiprocessor, which hides the
+        # start of each. The first reads keys half as often, and wastes more on a mask's edge.
+        if plain:
+            return Tiles(128, 32, 8, 3, sweep)
+        return Tiles(64, 32, 4, 3, sweep, fixed=0)
     if width <= 512:
         return Tiles(64, 32, 4, 2, sweep)
     return Tiles(32, 16, 4, 2, sweep)
@@ -76,8 +98,12 @@ def split_tiles(
         return None
     if _scalar(itemsize, precision):
         return Tiles(16, 32 if width <= 512 else 16, 4, 1 if is_amd(archs) else 2)
-    keys = max(16, min(128 if rows <= 16 else 64, (16384 if is_amd(archs) else 32768) // width))
-    return Tiles(block(rows), keys, 4, 1 if is_amd(archs) else 2)
+    if is_amd(archs):
+        return Tiles(block(rows), max(16, min(128 if rows <= 16 else 64, 16384 // width)), 4, 1)
+    if rows <= 16 and width <= 256:
+        # One warp needs no other to find a maximum or to hand weights over; many fit.
+        return Tiles(16, 32, 1, 2)
+    return Tiles(block(rows), max(16, min(128 if rows <= 16 else 64, 32768 // width)), 4, 2)
 
 
 def chunk_keys(programs: Size) -> int:
@@ -85,7 +111,7 @@ def chunk_keys(programs: Size) -> int:
 
     Few pairs need more chunks to fill a GPU.
     """
-    return 1024 if known(programs >= 64) else 512
+    return 256 if known(programs <= 16) else 512
 
 
 def _scalar(itemsize: int, precision: str) -> bool:

@@ -20,9 +20,9 @@ from graftwork.plugins.toolkit.resample import (
 from graftwork.plugins.toolkit.symbolic import Size, known
 from graftwork.plugins.torch_private import suggest_memory_format
 
-from . import byte_kernels, kernels
+from . import byte_kernels, kernels, window_kernels
 
-ROWS = 4  # output rows of a program
+PROGRAMS = 924  # that an H200 holds at once: seven a multiprocessor
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 
 
@@ -118,7 +118,7 @@ def antialiased_resize(
             image, torch.int64, size, (*taps, taps[1]), scales, align_corners, cubic
         )
         return _resize_bytes(image, size, taps, windows, channels_last)
-    batch, channels, _, width = image.shape
+    batch, channels, height, width = image.shape
     target_h, target_w = size
     computed = torch.promote_types(image.dtype, torch.float32)
     lanes = 1 if channels_last else 4
@@ -137,19 +137,25 @@ def antialiased_resize(
     most = _columns(tiles, width, target_w, (taps[1] + 1) * step + vector)
     column_blocks = cdiv(target_w * step, most)
     columns = cdiv(target_w * step, column_blocks)
-    row_blocks = cdiv(target_h, ROWS)
+    # Two windows overlap where a bilinear filter shrinks the height.
+    roll = not cubic and not channels_last and known(2 * target_h <= height)
+    rows, unroll = 4, tiles.unroll
+    if roll:
+        rows = _rows(target_h, planes * column_blocks)
+        unroll = _rows_ahead(height, target_h)
+    row_blocks = cdiv(target_h, rows)
     # Multiples of 16, which is what the compiler sees of a size.
     middle_row = cdiv(width * step, 16) * 16
-    middle = image.new_empty(planes * row_blocks * ROWS * middle_row, dtype=computed)
+    middle = image.new_empty(planes * row_blocks * rows * middle_row, dtype=computed)
     launch(
         kernels.resize_kernel,
         (planes * row_blocks * column_blocks,),
         *(image, middle, out, *windows),
         *(planes, channels, target_h, target_w, *taps, step),
-        *(row_blocks, column_blocks, columns),
+        *(row_blocks, rows, column_blocks, columns),
         *(*strides, middle_row, pitch, out.stride(0), out.stride(1), out.stride(2)),
-        **{"UNROLL": tiles.unroll, "READ": tiles.read, "WRITE": tiles.write},
-        **{"VECTOR": vector, "LANES": lanes},
+        **{"UNROLL": unroll, "READ": tiles.read, "WRITE": tiles.write},
+        **{"VECTOR": vector, "LANES": lanes, "ROLL": roll},
         num_warps=tiles.warps,
     )
     return out
@@ -217,7 +223,7 @@ def _windows(
         found.append(image.new_empty(target * pitch, dtype=dtype))
     block = 32
     launch(
-        kernels.windows_kernel,
+        window_kernels.windows_kernel,
         (cdiv(size[0] + size[1], block), 2),
         *(*found[:3], image.shape[2], size[0], taps[0]),
         *(*found[3:], image.shape[3], size[1], taps[1], taps[2]),
@@ -237,6 +243,22 @@ def _tiles(image: torch.Tensor, width: Size, target: Size, taps: Size, step: Siz
     need = 64 * width // target + (taps + 1) * step + 8
     read = min(max(_power_of_two(need), 128), 512) if isinstance(need, int) else 512
     return Tiles(3, read, 64, 4)
+
+
+def _rows(target: Size, strips: Size) -> int:
+    """Output rows of a program that rolls: those with which `strips` strips of columns are done
+    first. A program takes as long as its rows and three more, as many at once as fit the GPU."""
+    if not (isinstance(target, int) and isinstance(strips, int)):
+        return 8
+    turns = {rows: -(-strips * -(-target // rows) // PROGRAMS) for rows in (8, 16)}
+    return min(turns, key=lambda rows: turns[rows] * (rows + 3))
+
+
+def _rows_ahead(height: Size, target: Size) -> int:
+    """Input rows from the end of one window to the end of the next, at most 6 (2 at least)."""
+    if not (isinstance(height, int) and isinstance(target, int)):
+        return 5
+    return min(max(-(-height // target), 2), 6)
 
 
 def _power_of_two(number: int) -> int:

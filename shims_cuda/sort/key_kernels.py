@@ -54,10 +54,11 @@ def is_ambiguous(x):  # type: ignore[no-untyped-def]
 def digit_of(x, shift, DESCENDING: tl.constexpr):  # type: ignore[no-untyped-def]
     """Eight bits of the key, from bit ``shift`` up, as 0 to 255 in the order of the key.
 
-    ``shift`` is an argument like any other, so that one kernel serves all passes.
+    ``shift`` is an argument like any other, so that one kernel serves all passes; Inductor of
+    torch 2.11 reads the kernel with a number in its place.
     """
     key = sort_key(x, DESCENDING)
-    digit = (key >> shift.to(key.dtype)).to(tl.int32) & 255
+    digit = (key >> tl.full([], shift, key.dtype)).to(tl.int32) & 255
     if x.dtype != tl.uint8:
         width: tl.constexpr = 8 if x.dtype == tl.int1 else x.dtype.primitive_bitwidth
         digit ^= tl.where(shift == width - 8, 128, 0)  # the sign bit: negative keys come first

@@ -9,6 +9,7 @@ from graftwork.plugins.toolkit.kernels import Int, at_least_one, cdiv, launch
 from graftwork.plugins.torch_private import upper_bound
 from graftwork.shims_cuda.sort.block_kernels import best_of_groups, sort_block
 from graftwork.shims_cuda.sort.radix_kernels import count_digits, place_tiles, scan_chunks
+from graftwork.shims_cuda.sort.warp_ranks import WARPS
 
 LONGEST_ROW = 2**30
 BLOCK_ROW = 8192  # the longest row that one program sorts
@@ -52,6 +53,8 @@ def tile_shape(x: torch.Tensor) -> tuple[int, int]:
     """
     if kernels.is_interpreted(x):
         return 4, 0
+    if takes_ptx(x.device):
+        return 3, 3
     return (4, 1) if fits(x.shape[1], 2**21) else (4, 2)
 
 
@@ -129,6 +132,11 @@ def compares_float64_fast(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device) in ((8, 0), (9, 0), (10, 0))
 
 
+def takes_ptx(device: torch.device) -> bool:
+    """Whether kernels for a device may hold PTX: those for NVIDIA's GPUs."""
+    return device.type == "cuda" and torch.version.hip is None
+
+
 def block_shape(span: int) -> tuple[int, int]:
     """How many elements a thread owns and how many warps a program has, as powers of two."""
     regs = min(max(span - 5, 3), 4 if span < 12 else 5)
@@ -140,9 +148,10 @@ def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.T
     rows, n = x.shape
     tile_regs, tile_warps = tile_shape(x)
     tile = 2 ** (tile_regs + tile_warps + 5)
+    ptx = takes_ptx(x.device) and not kernels.is_interpreted(x)
     tiles = at_least_one(cdiv(n, tile))
     iters = at_least_one(rows * tiles // CHUNKS)
-    chunks = (tiles + iters - 1) // iters
+    chunks = at_least_one(cdiv(tiles, iters))  # or Inductor takes the strides below for others
 
     def table(*shape: Int) -> torch.Tensor:
         return torch.empty(shape, dtype=torch.int32, device=x.device)
@@ -172,7 +181,8 @@ def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.T
             *sizes,
             DESCENDING=descending,
             TILE=tile,
-            num_warps=COUNT_WARPS,
+            PTX=ptx,
+            num_warps=WARPS if ptx else COUNT_WARPS,
         )
         launch(
             scan_chunks,
@@ -199,6 +209,7 @@ def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.T
             FIRST=turn == 0,
             REGS=tile_regs,
             WARPS=tile_warps,
+            PTX=ptx,
             num_warps=2**tile_warps,
         )
         source, column = target, to_column

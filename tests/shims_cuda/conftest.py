@@ -1,5 +1,6 @@
-"""Compiles the kernels that a call launches for every supported GPU, on a machine with none."""
+"""Kernels compiled for every supported GPU on a machine with none, and anew for a test on one."""
 
+import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,17 @@ from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
 from graftwork.plugins.toolkit import kernels
+from graftwork.shims_cuda.sort import block_kernels, radix_kernels
+from graftwork.shims_cuda.stages import (
+    atomic_sum,
+    columns,
+    extremum,
+    fold,
+    grouping,
+    last_writer,
+    marks,
+    mask,
+)
 
 TARGETS = {
     **{f"sm_{arch}": GPUTarget("cuda", arch, 32) for arch in (80, 86, 89, 90, 100, 120)},
@@ -38,10 +50,13 @@ def compile_everywhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., set[str
     ``call`` runs operators on CPU tensors. Its launches are recorded instead of run (so what it
     returns is not initialised), then compiled for each target with their device asserts on:
     every launch that differs in types or constants, or only the first one of each kernel, as
-    for eight targets that is a matter of minutes.
+    for eight targets that is a matter of minutes. ``backend`` keeps to the targets of "cuda" or
+    "hip".
     """
 
-    def compile_launches(call: Callable[[], Any], every: bool = False) -> set[str]:
+    def compile_launches(
+        call: Callable[[], Any], every: bool = False, backend: str = ""
+    ) -> set[str]:
         launches: dict[Any, Any] = {}
         with monkeypatch.context() as patch:
             patch.setattr(kernels, "_interpreted", lambda kernel: _recorder(kernel, launches))
@@ -51,6 +66,8 @@ def compile_everywhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., set[str
         first = {kernel: launch for launch in reversed(launches.values()) for kernel in launch[:1]}
         for kernel, signature, constants, options in (launches if every else first).values():
             for name, target in TARGETS.items():
+                if backend not in ("", target.backend):
+                    continue
                 source = ASTSource(kernel, dict(signature), dict(constants))
                 switches = {"debug": True, "sanitize_overflow": False, **options}
                 binary = triton.compile(source, target=target, options=switches)
@@ -91,3 +108,32 @@ def _type(arg: object) -> str:
         return "i32" if -(2**31) <= arg < 2**31 else "i64"
     assert isinstance(arg, float), f"no Triton type known for {arg!r}"
     return "fp32"
+
+
+@pytest.fixture
+def one_kernel_a_dtype() -> Iterator[None]:
+    """Compile no kernel anew for sizes that are 1 or multiples of 16, nor for alignment."""
+    modules = (atomic_sum, columns, extremum, fold, grouping, last_writer, marks, mask)
+    modules += (block_kernels, radix_kernels)
+    parameters = [
+        parameter
+        for module in modules
+        for kernel in vars(module).values()
+        if isinstance(kernel, JITFunction)
+        for parameter in kernel.params
+    ]
+    before = [(p, p.do_not_specialize, p.do_not_specialize_on_alignment) for p in parameters]
+    for p in parameters:
+        p.do_not_specialize = p.do_not_specialize_on_alignment = not p.is_constexpr
+    _clear_kernels(modules)
+    yield
+    for p, specialize, align in before:
+        p.do_not_specialize, p.do_not_specialize_on_alignment = specialize, align
+    _clear_kernels(modules)
+
+
+def _clear_kernels(modules: tuple[types.ModuleType, ...]) -> None:
+    for module in modules:
+        for kernel in vars(module).values():
+            if isinstance(kernel, JITFunction):
+                kernel.device_caches.clear()

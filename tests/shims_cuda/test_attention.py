@@ -91,11 +91,12 @@ def test_disputed_windows_follow_the_option(window: list[int]) -> None:
 
 
 def test_chunked_keys_equal_keys_in_one_sweep() -> None:
-    query, key, value = torch.randn(2, 4, 16), torch.randn(3000, 2, 16), torch.randn(3000, 2, 16)
-    arguments = (query, key, value, offsets(1, 2), offsets(2500, 3000))
+    """4500 keys are more chunks than are merged at once."""
+    query, key, value = torch.randn(2, 2, 16), torch.randn(5000, 1, 16), torch.randn(5000, 1, 16)
+    arguments = (query, key, value, offsets(1, 2), offsets(4500, 5000))
     for window in ([-1, -1], [-1, 0], [1500, 0]):
-        chunked, lse, _ = packed(*arguments, 1, 2500, window_size=window)
-        swept, swept_lse, _ = packed(*arguments, 999, 2500, window_size=window)
+        chunked, lse, _ = packed(*arguments, 1, 4500, window_size=window)
+        swept, swept_lse, _ = packed(*arguments, 999, 4500, window_size=window)
         close(chunked, swept)
         close(lse, swept_lse)
 

@@ -59,6 +59,17 @@ def test_nan_and_infinity_stay_in_their_windows(layout: torch.memory_format) -> 
     assert 0 < (~result.isfinite()).sum() < 30
 
 
+@pytest.mark.parametrize(("height", "target"), [(25, 3), (34, 6)])
+def test_rows_at_the_edges_of_windows_are_in_the_right_ones(height: int, target: int) -> None:
+    """25 to 3: by rounding, the third window begins before the first one ends. 34 to 6: the
+    sixth begins a row after the fourth ends. Their weights are all but 0; a NaN shows them."""
+    x = torch.rand(height, 1, height, 8)
+    x[torch.arange(height), 0, torch.arange(height)] = math.nan
+    result, expected = ours(x, (target, 3)), aten(x, (target, 3))
+    assert torch.equal(result.isnan(), expected.isnan())
+    close(result, expected)
+
+
 def test_wide_windows_span_several_reads() -> None:
     """pytorch/vision#7671: eager CUDA fails on 941 to 10. Here, also more columns than one
     program reads at once, which the interpreter's 512 show at a width of 3000."""

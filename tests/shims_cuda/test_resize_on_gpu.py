@@ -69,3 +69,24 @@ def test_a_captured_graph_replays_on_fresh_images() -> None:
         torch.cuda.synchronize()
         expected = F.interpolate(x.cpu(), (57, 61), mode="bilinear", antialias=True)
         torch.testing.assert_close(result.cpu(), expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_more_than_two_to_the_31_elements(layout: torch.memory_format) -> None:
+    """A picture that repeats itself, shrunk by a whole factor, does so too: its last rows and
+    columns, past 2^31 elements, equal the first, but for the borders."""
+    tile = torch.rand(1, 2, 64, 64, device="cuda", dtype=torch.float16)
+    x = tile.repeat(1, 1, 540, 540).contiguous(memory_format=layout)
+    assert x.numel() > 2**31
+    small = resize(x, (2160, 2160), BILINEAR, False, (None, None))
+    torch.testing.assert_close(small[..., -8:-4, -8:-4], small[..., 4:8, 4:8])
+    expected = F.interpolate(
+        tile.repeat(1, 1, 3, 3).float(), (12, 12), mode="bilinear", antialias=True
+    )
+    torch.testing.assert_close(
+        small[..., 4:8, 4:8].float(), expected[..., 4:8, 4:8], atol=1e-3, rtol=0
+    )
+    del x
+    grown = resize(small[..., :2120, :2120], (33920, 33920), BILINEAR, False, (None, None))
+    assert grown.numel() > 2**31
+    torch.testing.assert_close(grown[..., -128:-64, -128:-64], grown[..., 64:128, 64:128])

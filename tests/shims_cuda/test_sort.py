@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pytest
 import torch
+import triton
+from functorch.compile import aot_function
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 
 from graftwork.plugins import Declined
 from graftwork.plugins.checking import find_plugin
 from graftwork.plugins.toolkit import kernels
+from graftwork.plugins.torch_private import symbolic_expression
 from graftwork.plugins.verification import verify_property
 from graftwork.shims_cuda import sort as plugin
-from graftwork.shims_cuda.sort import rows
+from graftwork.shims_cuda.sort import operators, radix_kernels, rows
 from graftwork.shims_cuda.sort.promises import DTYPES, PROPERTIES, make
 
 KINDS = ("distinct", "few")
@@ -165,6 +170,58 @@ def test_kernels_compile_for_every_gpu(compile_everywhere, monkeypatch) -> None:
     assert compile_everywhere(kernels_of_every_kind) == NAMES
 
 
+def test_tiles_sorted_in_ptx_compile_for_every_nvidia_gpu(compile_everywhere, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(rows, "takes_ptx", lambda device: True)
+    compiled = compile_everywhere(
+        lambda: rows.radix_rows(torch.zeros((1, 60)), True), backend="cuda"
+    )
+    assert compiled == {"count_digits", "scan_chunks", "place_tiles"}
+
+
+def test_ptx_is_for_nvidia_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rows.takes_ptx(torch.device("cuda"))
+    assert not rows.takes_ptx(torch.device("cpu"))
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    assert not rows.takes_ptx(torch.device("cuda"))
+
+
 def test_every_form_compiles_for_every_gpu(compile_everywhere, monkeypatch, deep) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(rows, "BLOCK_ROW", 64)
     assert compile_everywhere(kernels_of_every_kind, every=True) == NAMES
+
+
+def test_digits_are_read_where_a_number_stands_for_the_shift() -> None:
+    """Inductor of torch 2.11 compiles a kernel so, to learn what it writes."""
+    kernel = radix_kernels.count_digits
+    pointers = {"x": "*fp32", "tile_offsets": "*i32", "chunk_counts": "*i32"}
+    constants = {"shift": 8, "DESCENDING": True, "TILE": 1024, "PTX": False}
+    signature = {
+        name: "constexpr" if name in constants else pointers.get(name, "i32")
+        for name in kernel.arg_names
+    }
+    source = ASTSource(kernel, signature, constants)
+    assert triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"]
+
+
+def test_tables_of_dynamic_size_have_the_strides_of_their_sizes() -> None:
+    """A size not known to be one or more makes a stride that Inductor 2.11 takes for another's.
+
+    It then copies the table, and looks for the copy in vain (KeyError: 'op3').
+    """
+    graphs: list[torch.fx.Graph] = []
+
+    def keep(module: torch.fx.GraphModule, inputs: object) -> torch.fx.GraphModule:
+        graphs.append(module.graph)
+        raise StopIteration
+
+    sort = aot_function(lambda x: operators.sort(x, 1, False), keep, dynamic=True)
+    with pytest.raises(StopIteration), torch.no_grad():
+        sort(torch.zeros(3, 20_000, dtype=torch.int8))
+    tables = [node.meta["val"] for node in graphs[0].nodes if "empty" in str(node.target)]
+    assert len(tables) >= 5
+    for table in tables:
+        for size, stride, outer in zip(
+            table.shape[1:], table.stride()[1:], table.stride(), strict=False
+        ):
+            expected = symbolic_expression(size) * symbolic_expression(stride)
+            assert symbolic_expression(outer) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 
+from graftwork.backend.elf import read_elf
 from graftwork.backend.manifest import ENTRY_NAME
 from graftwork.backend.request import BuildRequest
 from graftwork.plugins.errors import InputError, NotLowerableError
@@ -52,6 +54,7 @@ class AotiTarget:
                 raise NotLowerableError(
                     f"AOTInductor refused the program: {type(error).__name__}: {message[0]}"
                 ) from error
+        refuse_own_runtime(path)
         with zipfile.ZipFile(path, "a") as archive:
             root = archive.namelist()[0].split("/")[0]
             stamp = zipfile.ZipInfo(f"{root}/extra/{ENTRY_NAME}", (1980, 1, 1, 0, 0, 0))
@@ -67,6 +70,33 @@ class AotiTarget:
         loaded = torch._inductor.aoti_load_package(str(artifact))
         tensors = [leaf for leaf in inputs if isinstance(leaf, torch.Tensor)]
         return list(loaded.loader.run(tensors))
+
+
+def refuse_own_runtime(package: Path) -> None:
+    """Refuse a package whose library brings a C++ runtime of its own.
+
+    Torch's loader crashes on it, and takes the process along (seen with torch 2.11).
+
+    Raises:
+        NotLowerableError: it names the compiler, and the way out.
+    """
+    with zipfile.ZipFile(package) as archive:
+        for name in archive.namelist():
+            if not name.endswith(".so"):
+                continue
+            elf = read_elf(archive.read(name))
+            shared = any(
+                library.startswith(("libstdc++.so", "libc++.so")) for library in elf.needed
+            )
+            if not shared and _THROW in elf.defined:
+                compiler = os.environ.get("CXX", "the C++ compiler")
+                raise NotLowerableError(
+                    f"{compiler} links a C++ runtime of its own into the library, which crashes "
+                    "torch's loader; set CXX to a compiler that links libstdc++.so, such as g++"
+                )
+
+
+_THROW = "__cxa_throw"  # a function of the C++ runtime that any of its copies has
 
 
 def read_package_manifest(path: Path) -> dict[str, Any] | None:

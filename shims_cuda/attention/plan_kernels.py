@@ -1,0 +1,110 @@
+# mypy: ignore-errors
+"""Where sequences begin and end, and a plan that deals their query tiles out.
+
+Offsets, lengths and pages are read on the device, and kept inside the buffers whatever they hold.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def sequence_bounds(cu, index, tokens):
+    """Begin and end of slot `index` of `cu`, inside [0, tokens] whatever `cu` holds."""
+    begin = tl.load(cu + index).to(tl.int32)
+    end = tl.load(cu + index + 1).to(tl.int32)
+    begin = tl.minimum(tl.maximum(begin, 0), tokens)
+    return begin, tl.minimum(tl.maximum(end, begin), tokens)
+
+
+@triton.jit
+def keys_of(
+    cu_k, used_k, table, sequence, tokens_k, stride_table,
+    USED: tl.constexpr, PAGE: tl.constexpr,
+):  # fmt: skip
+    """First key and number of keys of a sequence, and its row of the page table."""
+    if PAGE == 0:
+        key_begin, key_end = sequence_bounds(cu_k, sequence, tokens_k)
+        keys = key_end - key_begin
+    else:
+        key_begin = sequence * 0
+        keys = tokens_k
+        table += sequence.to(tl.int64) * stride_table
+    if USED:
+        keys = tl.minimum(tl.maximum(tl.load(used_k + sequence).to(tl.int32), 0), keys)
+    return key_begin, keys, table
+
+
+@triton.jit
+def slot_bounds(cu, slot, sequences, tokens):
+    """Begin and end of the query tokens of `slot`: slot 0 is what lies before the first
+    sequence, slot n the n-th one, and slot sequences + 1 what lies past the last."""
+    begin = tl.load(cu + slot - 1, mask=(slot > 0) & (slot <= sequences + 1), other=0)
+    end = tl.load(cu + slot, mask=slot <= sequences, other=2147483647)
+    begin = tl.minimum(tl.maximum(begin.to(tl.int32), 0), tokens)
+    end = tl.minimum(end, 2147483647).to(tl.int32)
+    return begin, tl.minimum(tl.maximum(end, begin), tokens)
+
+
+@triton.jit
+def slot_keys(
+    cu_k, used_k, slot, sequences, tokens_k, USED: tl.constexpr, PAGED: tl.constexpr
+):  # fmt: skip
+    """First key and number of keys of each slot; none for the two that are no sequences."""
+    real = (slot > 0) & (slot <= sequences)
+    if PAGED:
+        begin = tl.where(real, 0, 0)
+        keys = tl.where(real, tokens_k, 0)
+    else:
+        begin = tl.load(cu_k + slot - 1, mask=real, other=0).to(tl.int32)
+        end = tl.load(cu_k + slot, mask=real, other=0).to(tl.int32)
+        begin = tl.minimum(tl.maximum(begin, 0), tokens_k)
+        keys = tl.minimum(tl.maximum(end, begin), tokens_k) - begin
+    if USED:
+        used = tl.load(used_k + slot - 1, mask=real, other=0).to(tl.int32)
+        keys = tl.minimum(tl.maximum(used, 0), keys)
+    return begin, keys
+
+
+@triton.jit(do_not_specialize=["sequences", "tokens_q", "tokens_k"])
+def plan_kernel(
+    cu_q, cu_k, used_k, plan, sequences, tokens_q, tokens_k,
+    BLOCK_M: tl.constexpr, SLOTS: tl.constexpr, WIDE: tl.constexpr, USED: tl.constexpr,
+    PAGED: tl.constexpr,
+):  # fmt: skip
+    """Deal the query tiles of all sequences out, those with the most keys first.
+
+    plan[0] is the number of tiles; tile t has the eight numbers from plan[8 + 8 t]: first tile
+    and number of tiles of its slot, first row, rows, first key, keys, sequence. Each program
+    places SLOTS slots by counting the tiles of all slots that come before them.
+    """
+    slot = tl.program_id(0) * SLOTS + tl.arange(0, SLOTS)
+    slots = sequences + 2
+    begin, end = slot_bounds(cu_q, slot, sequences, tokens_q)
+    tiles = tl.where(slot < slots, tl.cdiv(end - begin, BLOCK_M), 0)
+    key_begin, keys = slot_keys(cu_k, used_k, slot, sequences, tokens_k, USED, PAGED)
+    first = tl.zeros([SLOTS], tl.int32)
+    total = 0
+    for start in range(0, slots, SLOTS):
+        other = start + tl.arange(0, SLOTS)
+        other_begin, other_end = slot_bounds(cu_q, other, sequences, tokens_q)
+        other_tiles = tl.where(other < slots, tl.cdiv(other_end - other_begin, BLOCK_M), 0)
+        _, other_keys = slot_keys(cu_k, used_k, other, sequences, tokens_k, USED, PAGED)
+        earlier = (other_keys[None, :] > keys[:, None]) | (
+            (other_keys[None, :] == keys[:, None]) & (other[None, :] < slot[:, None])
+        )
+        first += tl.sum(tl.where(earlier, other_tiles[None, :], 0), 1)
+        total += tl.sum(other_tiles, 0)
+    if tl.program_id(0) == 0:
+        tl.store(plan, total)
+    for start in range(0, tl.max(tiles, 0), WIDE):
+        tile = start + tl.arange(0, WIDE)
+        inside = tile[None, :] < tiles[:, None]
+        record = plan + 8 + 8 * (first[:, None] + tile[None, :])
+        tl.store(record, tl.broadcast_to(first[:, None], [SLOTS, WIDE]), mask=inside)
+        tl.store(record + 1, tl.broadcast_to(tiles[:, None], [SLOTS, WIDE]), mask=inside)
+        tl.store(record + 2, tl.broadcast_to(begin[:, None], [SLOTS, WIDE]), mask=inside)
+        tl.store(record + 3, tl.broadcast_to((end - begin)[:, None], [SLOTS, WIDE]), mask=inside)
+        tl.store(record + 4, tl.broadcast_to(key_begin[:, None], [SLOTS, WIDE]), mask=inside)
+        tl.store(record + 5, tl.broadcast_to(keys[:, None], [SLOTS, WIDE]), mask=inside)
+        tl.store(record + 6, tl.broadcast_to((slot - 1)[:, None], [SLOTS, WIDE]), mask=inside)

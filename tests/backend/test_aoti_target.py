@@ -1,0 +1,36 @@
+"""An AOTInductor package that torch's loader would crash on is refused."""
+
+import subprocess
+import zipfile
+
+import pytest
+
+from graftwork.backend.targets.aoti import refuse_own_runtime
+from graftwork.plugins.errors import NotLowerableError
+
+SOURCE = """
+#include <stdexcept>
+extern "C" int face(int x) { if (x) throw std::runtime_error("x"); return x; }
+"""
+
+
+def package(folder, *flags):
+    (folder / "l.cpp").write_text(SOURCE)
+    library = folder / "l.so"
+    command = ["g++", "-shared", "-fPIC", str(folder / "l.cpp"), "-o", str(library), *flags]
+    subprocess.run(command, check=True)
+    path = folder / "program.pt2"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(library, "program/data/aotinductor/model/l.so")
+    return path
+
+
+def test_a_library_with_a_cpp_runtime_of_its_own_is_refused(tmp_path, monkeypatch):
+    """A g++ that links it statically, as some containers set CXX to: `x + 1` crashed there."""
+    monkeypatch.setenv("CXX", "/somewhere/g++")
+    with pytest.raises(NotLowerableError, match="/somewhere/g.. links a C.. runtime"):
+        refuse_own_runtime(package(tmp_path, "-static-libstdc++"))
+
+
+def test_a_library_that_shares_it_is_taken(tmp_path):
+    refuse_own_runtime(package(tmp_path))

@@ -1,0 +1,29 @@
+"""On a GPU: the kernels against eager on the problems that their properties draw.
+
+`--deep` draws a thousand for each promise. The CPU is the reference where CUDA eager keeps no
+order, refuses a dtype, or sorts signed NaN elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from promises_on_gpu import PLUGINS, assert_holds, promises_of
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_problems_as_drawn_everywhere(
+    plugin: str, examples: int, one_kernel_a_dtype: None
+) -> None:
+    for promise in promises_of(plugin).values():
+        assert_holds(plugin, replace(promise, refused=()), 5 * examples, 99)
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_kernels_compiled_for_their_sizes(plugin: str) -> None:
+    for promise in promises_of(plugin).values():
+        assert_holds(plugin, replace(promise, refused=()), 10, 7)

@@ -1,0 +1,130 @@
+"""On a GPU: every kernel plugin compiled into an AOTInductor package, which equals ATen.
+
+`lower` itself compares what torch's loader runs with eager; other sizes follow, by our runner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils import _pytree as pytree
+
+import graftwork
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+Inputs = tuple[torch.Tensor, ...]
+COUNT = torch.export.Dim("count", min=16, max=100_000)
+ANY = torch.export.Dim.DYNAMIC
+
+
+class Program(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.function(*inputs)
+
+
+def rows(count: int) -> Inputs:
+    """A base, an index that names each of its rows at most once, and as many whole numbers."""
+    base = torch.randn(2 * count, 64, device="cuda").round()
+    index = torch.rand(2 * count, 64, device="cuda").argsort(0)[:count]
+    return base, index, torch.randn(count, 64, device="cuda").round()
+
+
+def sums(count: int) -> Inputs:
+    """As `rows`, but many on a row, whose sums are exact in any order."""
+    base, index, src = rows(count)
+    return base, index % 11, src
+
+
+def numbers(count: int) -> Inputs:
+    """Distinct numbers, in rows that a program of its own sorts and in one that takes many."""
+    x = torch.randperm(64 * count, device="cuda").float()
+    return x.view(64, count), x
+
+
+def heads(count: int) -> Inputs:
+    query, key, value = (
+        torch.randn(2, 4, count, 64, device="cuda", dtype=torch.float16) for _ in range(3)
+    )
+    return query, key, value
+
+
+def image(count: int) -> Inputs:
+    return (torch.rand(2, 3, count, 200, device="cuda"),)
+
+
+# plugin: its program, its inputs by a size, which of their dimensions are dynamic
+PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int], Inputs], Any]] = {
+    "scatter": (
+        lambda base, index, src: base.scatter(0, index, src),
+        rows,
+        ({0: ANY}, {0: COUNT}, {0: COUNT}),
+    ),
+    "scatter-reduce": (
+        lambda base, index, src: (
+            base.scatter_add(0, index, src),
+            base.scatter_reduce(0, index, src, "amax", include_self=False),
+        ),
+        sums,
+        ({0: ANY}, {0: COUNT}, {0: COUNT}),
+    ),
+    "index-put": (
+        lambda base, index, src: (
+            base.index_put((index[:, 0],), src, accumulate=True),
+            torch.where(base > 0, base, 0).index_put((base > 0,), src[0, 0]),
+        ),
+        sums,
+        ({0: ANY}, {0: COUNT}, {0: COUNT}),
+    ),
+    "sort": (
+        lambda x, long: (
+            *torch.sort(x, dim=1, descending=True, stable=True),
+            *torch.sort(long, stable=True),
+            torch.topk(long, 9).values,
+        ),
+        numbers,
+        ({1: COUNT}, {0: 64 * COUNT}),
+    ),
+    "attention": (
+        lambda query, key, value: F.scaled_dot_product_attention(query, key, value),
+        heads,
+        ({2: COUNT}, {2: COUNT}, {2: COUNT}),
+    ),
+    "resize": (
+        lambda x: F.interpolate(x, size=(57, 61), mode="bilinear", antialias=True),
+        image,
+        ({2: COUNT},),
+    ),
+}
+
+
+@pytest.mark.parametrize("sizes", ["static", "dynamic"])
+@pytest.mark.parametrize("plugin", PROGRAMS)
+def test_a_package_equals_eager(plugin: str, sizes: str, tmp_path: Path) -> None:
+    function, draw, dynamic = PROGRAMS[plugin]
+    program, inputs = Program(function), draw(300)
+    lowered = graftwork.lower(
+        program,
+        inputs,
+        target="aoti",
+        settings={"device": "cuda"},
+        directory=tmp_path,
+        dynamic_shapes={"inputs": dynamic} if sizes == "dynamic" else None,
+    )
+    fired = {entry.id: entry.fired for entry in lowered.report.plugins}
+    assert fired[plugin] > 0, lowered.report.plugins
+    package = graftwork.load(lowered.artifact)
+    for given in (draw(300), draw(517)) if sizes == "dynamic" else (draw(300),):
+        ours, eager = pytree.tree_leaves(package(*given)), pytree.tree_leaves(program(*given))
+        for out, expected in zip(ours, eager, strict=True):
+            tolerance = 0.0 if plugin not in ("attention", "resize") else 2e-3
+            torch.testing.assert_close(out, expected, rtol=tolerance, atol=tolerance)

@@ -8,39 +8,15 @@ from .sweep_kernels import COUNTS, attend, log_sum, normalised, window_of
 
 
 @triton.jit
-def tile_of(
-    plan, program, heads, tokens_q, tokens_k,
-    VARLEN: tl.constexpr, BLOCK_M: tl.constexpr, SWEEP: tl.constexpr,
-):  # fmt: skip
-    """What program `program` works on: sequence (or batch), head, first row of the tile, first
-    row and rows of the sequence, first key and keys.
+def tile_of(rest, tiles, BLOCK_M: tl.constexpr, SWEEP: tl.constexpr):
+    """Head and first row of what the program `rest` of a sequence with so many tiles works on.
 
     Heads go in groups of SWEEP; inside a group the tiles go from the last to the first (under a
     causal mask the last is the longest), all heads of the group for each.
     """
-    if VARLEN:
-        record = plan + 8 + 8 * (program // heads)
-        first = tl.load(record)
-        tiles = tl.maximum(tl.load(record + 1), 1)
-        begin = tl.load(record + 2)
-        rows = tl.load(record + 3)
-        key_begin = tl.load(record + 4)
-        keys = tl.load(record + 5)
-        sequence = tl.load(record + 6)
-        rest = program - first * heads
-    else:
-        tiles = tl.cdiv(tokens_q, BLOCK_M)
-        sequence = program // (tiles * heads)
-        rest = program % (tiles * heads)
-        begin = sequence * 0
-        rows = tokens_q
-        key_begin = sequence * 0
-        keys = tokens_k
     group = rest // (tiles * SWEEP)
     rest = rest % (tiles * SWEEP)
-    head = group * SWEEP + rest % SWEEP
-    tile = (tiles - 1 - rest // SWEEP) * BLOCK_M
-    return sequence, head, tile, begin, rows, key_begin, keys
+    return group * SWEEP + rest % SWEEP, (tiles - 1 - rest // SWEEP) * BLOCK_M
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -68,14 +44,29 @@ def forward_kernel(
     program = tl.program_id(0)
     # Before the check, so that its load and theirs are under way together; a record past the
     # last one is garbage that nothing uses.
-    sequence, head, tile, begin, rows, key_begin, keys = tile_of(
-        plan, program, heads, tokens_q, tokens_k, VARLEN, BLOCK_M, SWEEP
-    )
+    # The loads stand here, not in a helper: Inductor would take `plan` for written.
     if VARLEN:
-        tiles = tl.load(plan)
+        record = plan + 8 + 8 * (program // heads)
+        first = tl.load(record)
+        tiles = tl.maximum(tl.load(record + 1), 1)
+        begin = tl.load(record + 2)
+        rows = tl.load(record + 3)
+        key_begin = tl.load(record + 4)
+        keys = tl.load(record + 5)
+        sequence = tl.load(record + 6)
+        rest = program - first * heads
+        all_tiles = tl.load(plan)
     else:
-        tiles = tl.cdiv(tokens_q, BLOCK_M) * batches
-    if program >= tiles * heads:
+        tiles = tl.cdiv(tokens_q, BLOCK_M)
+        sequence = program // (tiles * heads)
+        rest = program % (tiles * heads)
+        begin = sequence * 0
+        rows = tokens_q
+        key_begin = sequence * 0
+        keys = tokens_k
+        all_tiles = tiles * batches
+    head, tile = tile_of(rest, tiles, BLOCK_M, SWEEP)
+    if program >= all_tiles * heads:
         return
     head_k = head // group
     if VARLEN:

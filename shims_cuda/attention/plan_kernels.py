@@ -8,13 +8,13 @@ import triton
 import triton.language as tl
 
 
+# Helpers that the address of a store depends on take values, not pointers: Inductor would take
+# what is behind every pointer given to them for written.
 @triton.jit
-def sequence_bounds(cu, index, tokens):
-    """Begin and end of slot `index` of `cu`, inside [0, tokens] whatever `cu` holds."""
-    begin = tl.load(cu + index).to(tl.int32)
-    end = tl.load(cu + index + 1).to(tl.int32)
-    begin = tl.minimum(tl.maximum(begin, 0), tokens)
-    return begin, tl.minimum(tl.maximum(end, begin), tokens)
+def sequence_bounds(begin, end, tokens):
+    """Begin and end of a sequence, inside [0, tokens] whatever the offsets are."""
+    begin = tl.minimum(tl.maximum(begin.to(tl.int32), 0), tokens)
+    return begin, tl.minimum(tl.maximum(end.to(tl.int32), begin), tokens)
 
 
 @triton.jit
@@ -24,7 +24,9 @@ def keys_of(
 ):  # fmt: skip
     """First key and number of keys of a sequence, and its row of the page table."""
     if PAGE == 0:
-        key_begin, key_end = sequence_bounds(cu_k, sequence, tokens_k)
+        key_begin, key_end = sequence_bounds(
+            tl.load(cu_k + sequence), tl.load(cu_k + sequence + 1), tokens_k
+        )
         keys = key_end - key_begin
     else:
         key_begin = sequence * 0
@@ -36,33 +38,18 @@ def keys_of(
 
 
 @triton.jit
-def slot_bounds(cu, slot, sequences, tokens):
-    """Begin and end of the query tokens of `slot`: slot 0 is what lies before the first
-    sequence, slot n the n-th one, and slot sequences + 1 what lies past the last."""
-    begin = tl.load(cu + slot - 1, mask=(slot > 0) & (slot <= sequences + 1), other=0)
-    end = tl.load(cu + slot, mask=slot <= sequences, other=2147483647)
-    begin = tl.minimum(tl.maximum(begin.to(tl.int32), 0), tokens)
-    end = tl.minimum(end, 2147483647).to(tl.int32)
-    return begin, tl.minimum(tl.maximum(end, begin), tokens)
-
-
-@triton.jit
 def slot_keys(
-    cu_k, used_k, slot, sequences, tokens_k, USED: tl.constexpr, PAGED: tl.constexpr
+    real, begin, end, used, tokens_k, USED: tl.constexpr, PAGED: tl.constexpr
 ):  # fmt: skip
     """First key and number of keys of each slot; none for the two that are no sequences."""
-    real = (slot > 0) & (slot <= sequences)
     if PAGED:
         begin = tl.where(real, 0, 0)
         keys = tl.where(real, tokens_k, 0)
     else:
-        begin = tl.load(cu_k + slot - 1, mask=real, other=0).to(tl.int32)
-        end = tl.load(cu_k + slot, mask=real, other=0).to(tl.int32)
-        begin = tl.minimum(tl.maximum(begin, 0), tokens_k)
-        keys = tl.minimum(tl.maximum(end, begin), tokens_k) - begin
+        begin, end = sequence_bounds(begin, end, tokens_k)
+        keys = end - begin
     if USED:
-        used = tl.load(used_k + slot - 1, mask=real, other=0).to(tl.int32)
-        keys = tl.minimum(tl.maximum(used, 0), keys)
+        keys = tl.minimum(tl.maximum(used.to(tl.int32), 0), keys)
     return begin, keys
 
 
@@ -80,16 +67,35 @@ def plan_kernel(
     """
     slot = tl.program_id(0) * SLOTS + tl.arange(0, SLOTS)
     slots = sequences + 2
-    begin, end = slot_bounds(cu_q, slot, sequences, tokens_q)
+    # Slot 0 is what lies before the first sequence, slot sequences + 1 what lies past the last.
+    real = (slot > 0) & (slot <= sequences)
+    before = tl.load(cu_q + slot - 1, mask=real | (slot == sequences + 1), other=0)
+    after = tl.load(cu_q + slot, mask=slot <= sequences, other=2147483647)
+    begin, end = sequence_bounds(before, tl.minimum(after, 2147483647), tokens_q)
     tiles = tl.where(slot < slots, tl.cdiv(end - begin, BLOCK_M), 0)
-    key_begin, keys = slot_keys(cu_k, used_k, slot, sequences, tokens_k, USED, PAGED)
+    used = before
+    if not PAGED:
+        before = tl.load(cu_k + slot - 1, mask=real, other=0)
+        after = tl.load(cu_k + slot, mask=real, other=0)
+    if USED:
+        used = tl.load(used_k + slot - 1, mask=real, other=0)
+    key_begin, keys = slot_keys(real, before, after, used, tokens_k, USED, PAGED)
     first = tl.zeros([SLOTS], tl.int32)
     total = 0
     for start in range(0, slots, SLOTS):
         other = start + tl.arange(0, SLOTS)
-        other_begin, other_end = slot_bounds(cu_q, other, sequences, tokens_q)
+        real = (other > 0) & (other <= sequences)
+        before = tl.load(cu_q + other - 1, mask=real | (other == sequences + 1), other=0)
+        after = tl.load(cu_q + other, mask=other <= sequences, other=2147483647)
+        other_begin, other_end = sequence_bounds(before, tl.minimum(after, 2147483647), tokens_q)
         other_tiles = tl.where(other < slots, tl.cdiv(other_end - other_begin, BLOCK_M), 0)
-        _, other_keys = slot_keys(cu_k, used_k, other, sequences, tokens_k, USED, PAGED)
+        used = before
+        if not PAGED:
+            before = tl.load(cu_k + other - 1, mask=real, other=0)
+            after = tl.load(cu_k + other, mask=real, other=0)
+        if USED:
+            used = tl.load(used_k + other - 1, mask=real, other=0)
+        _, other_keys = slot_keys(real, before, after, used, tokens_k, USED, PAGED)
         earlier = (other_keys[None, :] > keys[:, None]) | (
             (other_keys[None, :] == keys[:, None]) & (other[None, :] < slot[:, None])
         )

@@ -40,7 +40,9 @@ def split_kernel(
     if sequence >= sequences:
         return
     if VARLEN:
-        begin, end = sequence_bounds(cu_q, sequence, tokens_q)
+        begin, end = sequence_bounds(
+            tl.load(cu_q + sequence), tl.load(cu_q + sequence + 1), tokens_q
+        )
         rows = end - begin
         key_begin, keys, table = keys_of(
             cu_k, used_k, table, sequence, tokens_k, stride_table, USED, PAGE

@@ -23,6 +23,8 @@ from graftwork.shims_cuda.stages import (
     last_writer,
     marks,
     mask,
+    planes,
+    tiles,
 )
 
 TARGETS = {
@@ -114,7 +116,7 @@ def _type(arg: object) -> str:
 def one_kernel_a_dtype() -> Iterator[None]:
     """Compile no kernel anew for sizes that are 1 or multiples of 16, nor for alignment."""
     modules = (atomic_sum, columns, extremum, fold, grouping, last_writer, marks, mask)
-    modules += (block_kernels, radix_kernels)
+    modules += (planes, tiles, block_kernels, radix_kernels)
     parameters = [
         parameter
         for module in modules

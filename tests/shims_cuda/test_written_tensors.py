@@ -177,17 +177,7 @@ def resize():
     return {"windows_kernel", "resize_kernel", "fix_kernel", "bytes_kernel"}
 
 
-FAMILIES = [
-    scatters,
-    sums,
-    extremes,
-    masks,
-    sorts,
-    resize,
-    pytest.param(
-        attention, marks=pytest.mark.xfail(strict=True, reason="helpers of its kernels still load")
-    ),
-]
+FAMILIES = (scatters, sums, extremes, masks, sorts, attention, resize)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

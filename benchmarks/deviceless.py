@@ -82,24 +82,26 @@ def lower(name: str, folder: Path, arch: str | None) -> float:
 
 
 @contextlib.contextmanager
-def benchmarks_in_turn() -> Iterator[None]:
-    """Let one process at a time benchmark kernels on the GPU, and log what each took.
+def gpu_to_itself() -> Iterator[None]:
+    """Wait until no other process of this benchmark is on the GPU."""
+    path = Path(tempfile.gettempdir()) / "graftwork-gpu.lock"
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
-    A kernel is compiled by its first run, which is made before the process waits for its turn.
-    """
+
+@contextlib.contextmanager
+def benchmarks_in_turn() -> Iterator[None]:
+    """Let one process at a time benchmark kernels on the GPU, and log what each took."""
     import torch._inductor.config as config
     from torch._inductor.runtime import benchmarking
 
-    path = Path(tempfile.gettempdir()) / "graftwork-benchmarks.lock"
     kind = type(benchmarking.benchmarker)
     stock = kind.benchmark_gpu
 
-    def in_turn(self: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
-        call()
-        torch.cuda.synchronize()
-        with path.open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            return stock(self, call, *args, **{"benchmark_iters": 50} | kwargs)
+    def in_turn(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with gpu_to_itself():
+            return stock(self, *args, **{"benchmark_iters": 50} | kwargs)
 
     kind.benchmark_gpu = in_turn
     try:

@@ -54,6 +54,7 @@ __all__ = [
     "inductor_nvcc_options",
     "inductor_pad_mm",
     "inductor_python_wrapper",
+    "inductor_scheduler",
     "inductor_size_hint",
     "inductor_template_caller",
     "inductor_tensor_lowering",
@@ -307,6 +308,13 @@ def inductor_python_wrapper() -> type:
     from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 
     return PythonWrapperCodegen
+
+
+def inductor_scheduler() -> ModuleType:
+    """torch._inductor.scheduler: Scheduler.speedup_by_fusion, compile_kernel, FusionResult."""
+    from torch._inductor import scheduler as module
+
+    return module
 
 
 def inductor_triton_kernel() -> Any:

@@ -345,6 +345,13 @@ def inductor_algorithm_selector() -> type:
     return AlgorithmSelectorCache
 
 
+def inductor_scheduler() -> type:
+    """torch._inductor.scheduler.Scheduler, for check_prologue_fusion_heuristics_fusable."""
+    from torch._inductor.scheduler import Scheduler
+
+    return Scheduler
+
+
 def inductor_template_caller() -> type:
     """A Triton template with one configuration."""
     from torch._inductor.select_algorithm import TritonTemplateCaller

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 import shutil
 import subprocess
 import tempfile
@@ -23,15 +22,15 @@ from typing import Any
 import torch
 from torch import fx
 
-from graftwork.backend.audit import Finding, LibraryAudit, audit_library, op_of_symbol
+from graftwork.backend.audit import Finding, LibraryAudit, audit_library
 from graftwork.backend.branches import inline_branch_constants
 from graftwork.backend.cuda_options import CudaOptions, data_name_of
 from graftwork.backend.data_names import DEFAULT_DATA_NAME
+from graftwork.backend.delegate_report import raise_refusals
 from graftwork.backend.deviceless import Decisions, deviceless
 from graftwork.backend.host import portable_host, portable_host_options
 from graftwork.backend.patching import Patches
 from graftwork.backend.request import BuildRequest
-from graftwork.backend.unlowered import UnloweredReport
 from graftwork.plugins import torch_private
 from graftwork.plugins.errors import GraftworkError, NotLowerableError
 
@@ -192,10 +191,13 @@ def _materialize(stock: Any) -> Callable[..., Any]:
 
 
 def _strip(path: str) -> None:
-    """Drop the debug information, three quarters of a small library, where `strip` is there."""
+    """Drop the debug information, three quarters of a small library, where `strip` is there.
+
+    `strip` replaces the file when it is through; where it fails the library is whole, as it was.
+    """
     tool = shutil.which("strip")
     if tool is not None:
-        subprocess.run([tool, "--strip-debug", path], check=True, capture_output=True)
+        subprocess.run([tool, "--strip-debug", path], check=False, capture_output=True)
 
 
 def _audit(compiling: _Compile, library: bytes) -> None:
@@ -310,99 +312,4 @@ def _request(options: CudaOptions) -> BuildRequest:
 
 
 def _raise_report(compiling: _Compile) -> None:
-    """Raise one error for everything found about a delegate; nothing where nothing was."""
-    if not compiling.missing and not compiling.findings:
-        return
-    options = compiling.options
-    report = UnloweredReport(options.selection(), options.context())
-    for name in sorted(compiling.missing):
-        op = _op_of_fallback(name)
-        report.add(
-            op,
-            f"Inductor generates no kernel, and the ExecuTorch {options.release} runtime has none",
-            _nodes(compiling.program, op),
-        )
-    others = []
-    for finding in compiling.findings:
-        if finding.kind != "symbol":
-            others.append(str(finding))
-            continue
-        if finding.name in _FOLLOWS and len(compiling.findings) + len(compiling.missing) > 1:
-            continue
-        op = _op_of_fallback(finding.name)
-        nodes = _nodes(compiling.program, op)
-        if "float64" in finding.name:
-            nodes = nodes or _nodes_of_dtype(compiling.program, torch.float64)
-        report.add(op, f"it calls {finding.name}, which ExecuTorch {options.release} lacks", nodes)
-    if others and not report.entries:
-        raise NotLowerableError("\n".join(others))
-    report.raise_if_any()
-
-
-def _op_of_fallback(name: str) -> str:
-    """An operator's name, `aten::topk`, from what a wrapper calls for it."""
-    match = re.fullmatch(r"at::_ops::(\w+?)(?:_out)?::call", name)
-    if match is not None:
-        return f"aten::{match.group(1)}"
-    op = op_of_symbol(name)
-    if op is None:
-        return name
-    namespace, base, *_ = op.split(".")
-    return f"{namespace}::{base}"
-
-
-# Functions that only a call to a missing kernel needs; that kernel is reported.
-_FOLLOWS = frozenset(
-    {"aoti_torch_proxy_executor_call_function", "aoti_torch_new_uninitialized_tensor"}
-)
-
-# What reaches the wrapper under another name than in the graph.
-_WRITTEN_AS = {
-    "aten::scatter_reduce": ("aten::scatter_add", "aten::scatter", "aten::index_add"),
-    "aten::index_put": ("aten::index_put_", "aten::_unsafe_index_put", "aten::scatter_add"),
-    "aten::scatter": ("aten::scatter_", "aten::scatter_add"),
-    "aten::addmm": ("aten::linear",),
-    "aten::mm": ("aten::linear", "aten::matmul"),
-    "aten::bmm": ("aten::matmul", "aten::scaled_dot_product_attention"),
-    "aten::_local_scalar_dense": ("aten::item",),
-    "aten::nonzero": ("aten::index", "aten::index_put", "aten::masked_select"),
-    "aten::_fft_r2c": ("aten::fft_rfft", "aten::fft_rfftn", "aten::fft_rfft2", "aten::stft"),
-    "aten::_fft_c2c": ("aten::fft_fft", "aten::fft_fftn", "aten::fft_ifft"),
-    "aten::_linalg_check_errors": ("aten::linalg_inv", "aten::linalg_cholesky", "aten::inverse"),
-    "aten::convolution": ("aten::conv1d", "aten::conv2d", "aten::conv3d"),
-}
-
-
-def _nodes(program: Any, op: str) -> list[fx.Node]:
-    found = _call_nodes(program)
-    return found.get(op) or next(
-        (found[other] for other in (*_WRITTEN_AS.get(op, ()), *_parts_of(op)) if other in found),
-        [],
-    )
-
-
-def _parts_of(op: str) -> tuple[str, ...]:
-    """The public operators that a private one is a part of: cdist of _cdist_forward."""
-    namespace, _, name = op.partition("::")
-    stem = re.sub(r"_(forward|ex|helper)$", "", name.removeprefix("_"))
-    return (f"{namespace}::{name.removeprefix('_')}", f"{namespace}::{stem}")
-
-
-def _call_nodes(program: Any) -> dict[str, list[fx.Node]]:
-    found: dict[str, list[fx.Node]] = {}
-    for module in program.graph_module.modules():
-        if isinstance(module, fx.GraphModule):
-            for node in module.graph.nodes:
-                overload = getattr(node.target, "_op", node.target)
-                schema = getattr(overload, "_schema", None)
-                if node.op == "call_function" and schema is not None:
-                    found.setdefault(str(schema.name), []).append(node)
-    return found
-
-
-def _nodes_of_dtype(program: Any, dtype: torch.dtype) -> list[fx.Node]:
-    return [
-        node
-        for node in program.graph_module.graph.nodes
-        if node.op == "call_function" and getattr(node.meta.get("val"), "dtype", None) == dtype
-    ]
+    raise_refusals(compiling.options, compiling.program, compiling.missing, compiling.findings)

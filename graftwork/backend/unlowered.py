@@ -35,9 +35,12 @@ class UnloweredReport:
         self._context = context
         self._found: dict[str, Unlowered] = {}
 
-    def add(self, op: str, why: str, nodes: Iterable[fx.Node] = ()) -> None:
-        """Note one operator, such as `aten::_fft_r2c`, at the given nodes."""
-        entry = self._found.setdefault(op, Unlowered(op, why))
+    def add(self, op: str, why: str, nodes: Iterable[fx.Node] = (), remedy: str = "") -> None:
+        """Note one operator, such as `aten::_fft_r2c`, at the given nodes.
+
+        `remedy` says the way out where that is no plugin.
+        """
+        entry = self._found.setdefault(op, Unlowered(op, why, remedy=remedy))
         for node in nodes:
             entry.count += 1
             line = str(source_line(node) or "")
@@ -49,7 +52,7 @@ class UnloweredReport:
         """Every operator noted, most frequent first, each with its remedy."""
         providers = _providers(self._selection, self._context) if self._found else {}
         for entry in self._found.values():
-            entry.remedy = _remedy(entry.op, providers)
+            entry.remedy = entry.remedy or _remedy(entry.op, providers)
         return sorted(self._found.values(), key=lambda entry: (-entry.count, entry.op))
 
     def raise_if_any(self) -> None:

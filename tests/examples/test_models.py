@@ -69,3 +69,11 @@ def test_what_executorch_cannot_plan_is_one_clear_error(models, tmp_path, deep):
     with pytest.raises(NotLowerableError, match="ExecuTorch refused .* data-dependent"):
         lower(models.SmolVLM(), models.SmolVLM.example_inputs(), directory=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_it_lowers_to_a_package_that_equals_eager(models, tmp_path, deep):
+    """Wrong by 0.5 without the patch unbacked-convolution."""
+    model = models.SmolVLM
+    lowered = lower(model(), model.example_inputs(), target="aoti", directory=tmp_path)
+    assert lowered.report.outputs and all(output.equal for output in lowered.report.outputs)

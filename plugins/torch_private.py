@@ -47,6 +47,7 @@ __all__ = [
     "inductor_cpp_types",
     "inductor_cpp_wrapper",
     "inductor_device_memos",
+    "inductor_fusion_result",
     "inductor_graph",
     "inductor_ir",
     "inductor_joint_graph",
@@ -310,13 +311,6 @@ def inductor_python_wrapper() -> type:
     return PythonWrapperCodegen
 
 
-def inductor_scheduler() -> ModuleType:
-    """torch._inductor.scheduler: Scheduler.speedup_by_fusion, compile_kernel, FusionResult."""
-    from torch._inductor import scheduler as module
-
-    return module
-
-
 def inductor_triton_kernel() -> Any:
     """The writer of a fused Triton kernel: inductor_meta_common."""
     from torch._inductor.codegen.triton import TritonKernel
@@ -345,8 +339,15 @@ def inductor_algorithm_selector() -> type:
     return AlgorithmSelectorCache
 
 
+def inductor_fusion_result() -> Any:
+    """torch._inductor.scheduler.FusionResult, what Scheduler.speedup_by_fusion answers with."""
+    from torch._inductor.scheduler import FusionResult
+
+    return FusionResult
+
+
 def inductor_scheduler() -> type:
-    """torch._inductor.scheduler.Scheduler, for check_prologue_fusion_heuristics_fusable."""
+    """Scheduler: check_prologue_fusion_heuristics_fusable, speedup_by_fusion, compile_kernel."""
     from torch._inductor.scheduler import Scheduler
 
     return Scheduler

@@ -20,7 +20,7 @@ __all__ = ["apply"]
 
 def apply(patches: Patches, session: Session) -> None:
     """Decide by what the compiler makes of the fused kernel, and record it."""
-    module = torch_private.inductor_scheduler()
+    scheduler, result = torch_private.inductor_scheduler(), torch_private.inductor_fusion_result()
     asked: dict[Any, FusionChoice] = {}  # the scheduler asks again in every round
 
     def speedup_by_fusion(self: Any, first: Any, second: Any) -> Any:
@@ -30,9 +30,9 @@ def apply(patches: Patches, session: Session) -> None:
         if key not in asked:
             asked[key] = _compile_fused(self, first, second)
             session.decisions.fusions.append(asked[key])
-        return module.FusionResult.fuse(asked[key].fused)
+        return result.fuse(asked[key].fused)
 
-    stock = patches.set(module.Scheduler, "speedup_by_fusion", speedup_by_fusion)
+    stock = patches.set(scheduler, "speedup_by_fusion", speedup_by_fusion)
 
 
 def _compile_fused(scheduler: Any, first: Any, second: Any) -> FusionChoice:

@@ -57,3 +57,24 @@ def test_the_guess_itself_is_within_a_factor_of_two_where_the_kernel_is_long():
         if best[5] > 100:
             guess = estimate_us(shape_of(name), Tile(*best[:5]), card)
             assert 0.5 < guess / best[5] < 2
+
+
+# A bfloat16 row times a 2048 x 4096 matrix: 64 tiles on 132 processors, so that nothing but its own
+# pipeline hides what a tile waits for. Tile without its stages -> stages -> microseconds.
+ONE_ROW = {
+    (16, 64, 32, 4): {2: 51.3, 3: 31.2, 4: 24.7},
+    (16, 128, 32, 8): {2: 57.6, 4: 26.2},
+    (16, 32, 128, 2): {2: 30.7, 5: 14.6},
+}
+
+
+@pytest.mark.parametrize("tile", ONE_ROW)
+def test_a_deeper_pipeline_hides_the_latency_that_was_measured(tile):
+    m, n, k, warps = tile
+    card, shape = gpu("sm_90"), GemmShape(1, 4096, 2048, dtype="bfloat16")
+    measured = ONE_ROW[tile]
+    guessed = {s: estimate_us(shape, Tile(m, n, k, s, warps), card) for s in measured}
+    first, last = min(measured), max(measured)
+    assert guessed[first] / guessed[last] == pytest.approx(
+        measured[first] / measured[last], rel=0.25
+    )

@@ -110,7 +110,7 @@ def test_host_code_is_built_for_any_cpu_on_every_release(monkeypatch):
     def flags():
         return " ".join(builder._get_optimization_cflags(compiler)[0])
 
-    with config.patch(host.portable_host_options()):
+    with config.patch(host.portable_host_options()), host.portable_host():
         assert "native" not in flags()
     # A release without the option: the flag is dropped instead.
     assert "march=native" in flags()

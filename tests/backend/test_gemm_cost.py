@@ -59,8 +59,8 @@ def test_the_guess_itself_is_within_a_factor_of_two_where_the_kernel_is_long():
             assert 0.5 < guess / best[5] < 2
 
 
-# A bfloat16 row times a 2048 x 4096 matrix: 64 tiles on 132 processors, so that nothing but its own
-# pipeline hides what a tile waits for. Tile without its stages -> stages -> microseconds.
+# A bfloat16 row times a 2048 x 4096 matrix: at most 128 tiles on 132 processors, so that nothing
+# but its own pipeline hides what a tile waits for. Tile without its stages -> stages -> us.
 ONE_ROW = {
     (16, 64, 32, 4): {2: 51.3, 3: 31.2, 4: 24.7},
     (16, 128, 32, 8): {2: 57.6, 4: 26.2},

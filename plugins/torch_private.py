@@ -47,6 +47,7 @@ __all__ = [
     "inductor_cpp_types",
     "inductor_cpp_wrapper",
     "inductor_device_memos",
+    "inductor_fusion_result",
     "inductor_graph",
     "inductor_ir",
     "inductor_joint_graph",
@@ -67,12 +68,14 @@ __all__ = [
     "inductor_triton_utils",
     "inductor_uniform_value_folder",
     "inductor_utils",
+    "inductor_vector_extensions",
     "is_unbacked_float",
     "meta_tensor_describer",
     "new_symbols",
     "no_dispatch",
     "rename_symbols",
     "run_on_fakes",
+    "size_hint",
     "size_in_symbols",
     "statically_known_true",
     "suggest_memory_format",
@@ -325,7 +328,7 @@ def inductor_uniform_value_folder() -> type:
 
 
 def inductor_pad_mm() -> ModuleType:
-    """torch._inductor.fx_passes.pad_mm: _should_pad, hint_symbols and helpers."""
+    """torch._inductor.fx_passes.pad_mm: _should_pad and helpers."""
     from torch._inductor.fx_passes import pad_mm as module
 
     return module
@@ -338,8 +341,15 @@ def inductor_algorithm_selector() -> type:
     return AlgorithmSelectorCache
 
 
+def inductor_fusion_result() -> Any:
+    """torch._inductor.scheduler.FusionResult, what Scheduler.speedup_by_fusion answers with."""
+    from torch._inductor.scheduler import FusionResult
+
+    return FusionResult
+
+
 def inductor_scheduler() -> type:
-    """torch._inductor.scheduler.Scheduler, for check_prologue_fusion_heuristics_fusable."""
+    """Scheduler: check_prologue_fusion_heuristics_fusable, speedup_by_fusion, compile_kernel."""
     from torch._inductor.scheduler import Scheduler
 
     return Scheduler
@@ -447,6 +457,13 @@ def inductor_utils() -> ModuleType:
     return module
 
 
+def inductor_vector_extensions() -> ModuleType:
+    """torch._inductor.cpu_vec_isa: valid_vec_isa_list, those that this machine runs."""
+    from torch._inductor import cpu_vec_isa as module
+
+    return module
+
+
 def inductor_codegen_common() -> ModuleType:
     """torch._inductor.codegen.common: KernelArgs, what a kernel is given."""
     from torch._inductor.codegen import common as module
@@ -470,6 +487,16 @@ def upper_bound(size: Any) -> int | None:
         return int(size)
     upper = size.node.shape_env.bound_sympy(size.node.expr).upper
     return int(upper) if upper.is_Integer else None
+
+
+def size_hint(size: Any) -> int:
+    """A concrete size for a possibly symbolic one, for estimates only; adds no guard.
+
+    Stands for `SymInt.node.hint`; 1024 for a size that only a run knows.
+    """
+    if not isinstance(size, torch.SymInt):
+        return int(size)
+    return int(size.node.hint) if size.node.has_hint() else 1024
 
 
 def size_in_symbols(

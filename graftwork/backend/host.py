@@ -3,6 +3,9 @@
 Inductor compiles it with `-march=native` and this machine's vector extensions, and the program
 then stops with an illegal instruction on an older CPU. Nothing on the host side is worth that:
 it launches kernels.
+
+Nor are the extensions tried out, which compiles a file and starts a Python that imports torch:
+several seconds, and processes that compile at the same time wait for each other meanwhile.
 """
 
 from __future__ import annotations
@@ -17,18 +20,19 @@ from graftwork.plugins import torch_private
 
 __all__ = ["portable_host", "portable_host_options"]
 
+_NO_WIDTH = 1  # no vector extension's, so none is used
+
 
 def portable_host_options() -> dict[str, object]:
     """Inductor options under which the host code runs on every CPU of this architecture."""
-    # simdlen 1 is no vector extension's width, so none is used.
-    options: dict[str, object] = {"cpp.simdlen": 1}
+    options: dict[str, object] = {"cpp.simdlen": _NO_WIDTH}
     if _has_option():
         options["cpp.march"] = "x86-64" if platform.machine() in ("x86_64", "AMD64") else ""
     return options
 
 
 def portable_host() -> AbstractContextManager[None]:
-    """Drops `-march=native` on torch releases without the option; to be held while compiling."""
+    """What the options do not reach; to be held while compiling under them."""
     return _patch.held()
 
 
@@ -37,6 +41,24 @@ def _has_option() -> bool:
 
 
 def _apply(patches: Patches) -> None:
+    _try_no_extensions(patches)
+    if not _has_option():
+        _drop_native(patches)
+
+
+def _try_no_extensions(patches: Patches) -> None:
+    config = torch_private.inductor_config()
+
+    def valid_vec_isa_list() -> list[Any]:
+        found: list[Any] = stock() if config.cpp.simdlen != _NO_WIDTH else []
+        return found
+
+    stock = patches.set(
+        torch_private.inductor_vector_extensions(), "valid_vec_isa_list", valid_vec_isa_list
+    )
+
+
+def _drop_native(patches: Patches) -> None:
     def cflags(*args: Any, **kwargs: Any) -> Any:
         return _without_native(stock(*args, **kwargs))
 
@@ -50,4 +72,4 @@ def _without_native(flags: Any) -> Any:
     return flags
 
 
-_patch = SharedPatch("portable host code", _apply, lambda: not _has_option())
+_patch = SharedPatch("portable host code", _apply, lambda: True)

@@ -3,12 +3,13 @@
 import os
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from graftwork.backend import deviceless as package
-from graftwork.backend.deviceless import DevicelessError, deviceless, gpu
+from graftwork.backend.deviceless import DevicelessError, deviceless, gpu, kernels
 from graftwork.backend.deviceless.gemm_cost import GemmShape, Tile, estimate_us, fits
 from graftwork.backend.deviceless.padding import should_pad
 from graftwork.plugins import torch_private
@@ -183,3 +184,85 @@ def test_a_large_unaligned_product_is_padded_and_a_small_or_aligned_one_is_not()
     assert should_pad(GemmShape(8192, 4097, 4097, 1, "bfloat16"), 8, card)[0]
     assert not should_pad(GemmShape(64, 33, 65, 1, "bfloat16"), 8, card)[0]
     assert not should_pad(GemmShape(8192, 4096, 4096, 1, "bfloat16"), 8, card)[0]
+
+
+class Node:
+    """What the scheduler's question looks at."""
+
+    def __init__(self, name, sizes=None):
+        layout = SimpleNamespace(size=sizes)
+        self.template = None if sizes is None else SimpleNamespace(get_layout=lambda: layout)
+        self.name = name
+
+    def is_template(self):
+        return self.template is not None
+
+    def get_template_node(self):
+        return self.template
+
+    def get_nodes(self):
+        return [self]
+
+    def get_name(self):
+        return self.name
+
+
+class Scheduler:
+    """Compiles what it is given to a kernel that spills so much."""
+
+    def __init__(self, spills):
+        self.spills, self.compiled = spills, 0
+
+    def compile_kernel(self, nodes):
+        self.compiled += 1
+        launcher = SimpleNamespace(n_regs=255, n_spills=self.spills)
+        kernel = SimpleNamespace(precompile=lambda: None, launchers=[launcher])
+        return None, SimpleNamespace(triton_=kernel)
+
+
+@pytest.mark.parametrize("spills", [0, 12])
+def test_what_follows_a_convolution_is_fused_only_where_nothing_spills(spills):
+    convolution, after = Node("op1", sizes=(8, 64, 24, 24)), Node("op2")
+    scheduler = Scheduler(spills)
+    stock = torch_private.inductor_scheduler().speedup_by_fusion
+    with deviceless("sm_90") as decisions:
+        asked = torch_private.inductor_scheduler().speedup_by_fusion
+        for _ in range(3):
+            assert asked(scheduler, convolution, after).should_fuse == (spills == 0)
+    assert scheduler.compiled == 1, "asked again, it compiles again"
+    (choice,) = decisions.fusions
+    assert (choice.template, choice.epilogue, choice.spilled) == ("op1", "op2", spills)
+    assert torch_private.inductor_scheduler().speedup_by_fusion is stock
+
+
+def test_what_follows_a_matrix_product_is_fused_without_a_question():
+    scheduler = Scheduler(12)
+    with deviceless("sm_90") as decisions:
+        asked = torch_private.inductor_scheduler().speedup_by_fusion
+        assert asked(scheduler, Node("op1", sizes=(64, 64)), Node("op2")).should_fuse
+    assert not scheduler.compiled and not decisions.fusions
+
+
+def test_a_convolution_is_priced_as_the_product_it_is(monkeypatch):
+    """Its window is in the description alone on torch 2.11."""
+    monkeypatch.setattr(torch_private, "inductor_size_hint", int)
+    sizes = [(4, 6, 8, 8), (10, 3, 3, 5)]
+    choice = SimpleNamespace(
+        input_nodes=[SimpleNamespace(get_size=lambda size=size: size) for size in sizes],
+        layout=SimpleNamespace(size=(4, 10, 7, 6), dtype=torch.bfloat16),
+        log_info={"allow_tf32": "False"},
+        description="ALLOW_TF32=False, BLOCK_K=32, GROUPS=2, KERNEL_H=3, KERNEL_W=5, num_warps=4",
+    )
+    shape = kernels._gemm_shape("convolution", choice)
+    assert (shape.m, shape.n, shape.k, shape.batch) == (4 * 7 * 6, 5, 3 * 15, 2)
+    assert shape.gathered
+
+
+def test_a_padded_product_is_asked_about_without_a_guard():
+    rows = torch.export.Dim("rows")
+    program = torch.export.export(
+        torch.nn.ReLU(), (torch.zeros(7, 3),), dynamic_shapes=({0: rows},)
+    )
+    (value,) = [node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"]
+    assert [torch_private.size_hint(size) for size in value.shape] == [7, 3]
+    assert not value.shape[0].node.shape_env.guards

@@ -110,11 +110,33 @@ def test_host_code_is_built_for_any_cpu_on_every_release(monkeypatch):
     def flags():
         return " ".join(builder._get_optimization_cflags(compiler)[0])
 
-    with config.patch(host.portable_host_options()):
+    with config.patch(host.portable_host_options()), host.portable_host():
         assert "native" not in flags()
     # A release without the option: the flag is dropped instead.
     assert "march=native" in flags()
-    old = SharedPatch("host", host._apply, lambda: True)
+    old = SharedPatch("host", host._drop_native, lambda: True)
     with old.held():
         assert "native" not in flags()
     assert "march=native" in flags()
+
+
+def test_no_vector_extension_is_tried_out_for_the_host_code(monkeypatch):
+    from graftwork.backend import host
+    from graftwork.plugins import torch_private
+
+    extensions = torch_private.inductor_vector_extensions()
+    tried = []
+    monkeypatch.setattr(
+        extensions.VecISA, "check_build", lambda self, code: bool(tried.append(self))
+    )
+    for memo in (extensions.valid_vec_isa_list, extensions.VecISA._VecISA__bool__impl):
+        memo.cache_clear()
+    try:
+        with torch_private.inductor_config().patch(host.portable_host_options()):
+            with host.portable_host():
+                assert not extensions.pick_vec_isa() and not tried
+            extensions.pick_vec_isa()
+            assert tried or not extensions.supported_vec_isa_list
+    finally:
+        for memo in (extensions.valid_vec_isa_list, extensions.VecISA._VecISA__bool__impl):
+            memo.cache_clear()

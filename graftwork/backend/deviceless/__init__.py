@@ -24,7 +24,7 @@ import torch
 from torch.export import ExportedProgram
 
 from graftwork.backend.branches import inline_branch_constants
-from graftwork.backend.deviceless import constants, device, kernels, padding, stubs
+from graftwork.backend.deviceless import constants, device, fusion, kernels, padding, stubs
 from graftwork.backend.deviceless.decisions import Decisions
 from graftwork.backend.deviceless.errors import DevicelessError
 from graftwork.backend.deviceless.gpus import Gpu, gpu
@@ -38,7 +38,7 @@ __all__ = ["Decisions", "DevicelessError", "Gpu", "deviceless", "gpu", "move_to_
 
 # A substitution whose name moved would not fail but have no effect, so other releases wait
 # until the tests of this package have passed on them.
-CHECKED = ("2.13",)
+CHECKED = ("2.11", "2.13")
 
 _lock = threading.RLock()
 _active: list[Session] = []
@@ -67,6 +67,7 @@ def deviceless(arch: str, *, ptx: bool = False) -> Iterator[Decisions]:
             device.apply(patches, session)
             constants.apply(patches, session)
             kernels.apply(patches, session)
+            fusion.apply(patches, session)
             padding.apply(patches, session)
             options = torch_private.inductor_config().patch(_inductor_options(session))
             with portable_host(), options:

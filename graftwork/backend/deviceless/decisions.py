@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-__all__ = ["Decisions", "KernelChoice", "PadChoice", "TemplateChoice"]
+__all__ = ["Decisions", "FusionChoice", "KernelChoice", "PadChoice", "TemplateChoice"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +49,17 @@ class PadChoice:
     padded_us: float
 
 
+@dataclasses.dataclass(frozen=True)
+class FusionChoice:
+    """Whether `epilogue` is fused into `template` (nodes), and a thread's registers then."""
+
+    template: str
+    epilogue: str
+    fused: bool
+    registers: int
+    spilled: int
+
+
 @dataclasses.dataclass
 class Decisions:
     """Every choice of one lowering, in the order made."""
@@ -57,6 +68,7 @@ class Decisions:
     templates: list[TemplateChoice] = dataclasses.field(default_factory=list)
     kernels: list[KernelChoice] = dataclasses.field(default_factory=list)
     pads: list[PadChoice] = dataclasses.field(default_factory=list)
+    fusions: list[FusionChoice] = dataclasses.field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and dicts, ready for JSON."""

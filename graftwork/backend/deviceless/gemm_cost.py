@@ -167,6 +167,9 @@ def _spill(shape: GemmShape, tile: Tile) -> float:
     kept = tile.m * tile.n / (tile.warps * 32)
     if _on_tensor_cores(shape):
         return 1 + max(0.0, 40 + 1.2 * kept - 255) / 40
+    loaded = (tile.m + tile.n) * tile.k / (tile.warps * 32)
+    if shape.gathered and tile.stages > 2 and loaded >= 64:
+        return 4.0  # a pipeline keeps the addresses of what it loads
     return 4.0 if kept >= 128 and tile.k >= 64 else 1.0 + max(0.0, kept - 128) / 32
 
 

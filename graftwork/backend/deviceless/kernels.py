@@ -8,6 +8,7 @@ author's order, that fits the GPU without spilling registers.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -224,10 +225,10 @@ def _gemm_shape(name: str, choice: Any) -> GemmShape | None:
     output = [torch_private.inductor_size_hint(size) for size in choice.layout.size]
     dtype = str(choice.layout.dtype).removeprefix("torch.")
     tf32 = choice.log_info.get("allow_tf32") == "True"
-    info = choice.log_info
-    if "KERNEL_H" in info:
-        groups = int(info.get("GROUPS", 1))
-        kernel = int(info["KERNEL_H"]) * int(info["KERNEL_W"]) * int(info.get("KERNEL_D", 1))
+    window = re.findall(r"\bKERNEL_[DHW]=(\d+)", choice.description)
+    if window:
+        groups = int((re.findall(r"\bGROUPS=(\d+)", choice.description) or ["1"])[0])
+        kernel = math.prod(map(int, window))
         pixels = output[0]
         for size in output[2:]:
             pixels *= size

@@ -34,9 +34,9 @@ def apply(patches: Patches, session: Session) -> None:
     module = torch_private.inductor_pad_mm()
 
     def decide(match: Any, mat1: Any, mat2: Any, op: Any, input: Any = None) -> bool:
-        m, k = module.hint_symbols(mat1.shape[-2:])
-        n = module.hint_symbols(mat2.shape[-1:])[0]
-        batch = module.hint_symbols(mat1.shape[:1])[0] if mat1.dim() == 3 else 1
+        hint = torch_private.size_hint
+        m, k, n = hint(mat1.shape[-2]), hint(mat1.shape[-1]), hint(mat2.shape[-1])
+        batch = hint(mat1.shape[0]) if mat1.dim() == 3 else 1
         multiple = module.get_alignment_size(mat1)
         if not module.is_mm_compute_bound(m, k, n, mat1.dtype):
             return False

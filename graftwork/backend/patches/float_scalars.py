@@ -15,6 +15,7 @@ Three places of Inductor lose some:
 from __future__ import annotations
 
 import inspect
+import re
 import threading
 from contextlib import AbstractContextManager
 from typing import Any
@@ -22,6 +23,9 @@ from typing import Any
 from graftwork.backend.patches.shared import SharedPatch
 from graftwork.backend.patching import Patches
 from graftwork.plugins import PluginInfo, hookimpl, torch_private
+
+_TYPES = {"fp32": "float", "fp64": "double"}
+_PARAMETER = re.compile(r"(\s*)(?:int64_t|float) (\w+),")
 
 
 @hookimpl
@@ -79,21 +83,33 @@ def _apply(patches: Patches) -> None:
 
 def _on_the_gpu(patches: Patches) -> None:
     calls = torch_private.inductor_triton_calls()
-    if not hasattr(calls.DeferredTritonCallWrapper, "_get_cpp_param_type"):
-        return  # an older release, which writes the parameter elsewhere
-    types = {"fp32": "float", "fp64": "double"}
+    call = calls.DeferredTritonCallWrapper
+
+    def float_type(kernel: str, name: str) -> str | None:
+        meta = (calls.CudaKernelParamCache.get(kernel) or {}).get("triton_meta") or {}
+        return _TYPES.get(str(meta.get("signature", {}).get(name)))
 
     def parameter(self: Any, name: str, arg_type: Any, *args: Any, **kwargs: Any) -> Any:
         stock: str = stock_parameter(self, name, arg_type, *args, **kwargs)
-        meta = (calls.CudaKernelParamCache.get(self.kernel_name) or {}).get("triton_meta") or {}
-        kind = types.get(str(meta.get("signature", {}).get(name)))
+        kind = float_type(self.kernel_name, name)
         return (
             f"{kind} {name}" if kind and stock in (f"int64_t {name}", f"float {name}") else stock
         )
 
-    stock_parameter = patches.set(
-        calls.DeferredTritonCallWrapper, "_get_cpp_param_type", parameter
-    )
+    def generate(self: Any, wrapper: Any) -> None:
+        lines = wrapper.prefix._lines
+        first = len(lines)
+        stock_generate(self, wrapper)
+        for at in range(first, len(lines)):
+            found = isinstance(lines[at], str) and _PARAMETER.fullmatch(lines[at])
+            kind = float_type(self.kernel_name, found[2]) if found else None
+            if found and kind:
+                lines[at] = f"{found[1]}{kind} {found[2]},"
+
+    if hasattr(call, "_get_cpp_param_type"):
+        stock_parameter = patches.set(call, "_get_cpp_param_type", parameter)
+    else:  # torch 2.11 writes a parameter where it writes the function
+        stock_generate = patches.set(call, "generate", generate)
 
 
 def _in(inside: threading.local) -> bool:

@@ -1,5 +1,7 @@
 """A number read from a tensor keeps its digits on the way into a kernel."""
 
+import types
+
 import pytest
 import torch
 from torch import nn
@@ -64,8 +66,6 @@ def test_a_users_kernel_takes_a_python_float_as_its_launch_would():
 
 
 def _current_device(graph):
-    import types
-
     return graph.V.set_graph_handler(types.SimpleNamespace(current_device=torch.device("cuda")))
 
 
@@ -75,6 +75,8 @@ def test_on_the_gpu_a_float_is_no_integer_on_its_way_to_the_kernel(kind, paramet
     import sympy
 
     calls = torch_private.inductor_triton_calls()
+    if not hasattr(calls.DeferredTritonCallWrapper, "_get_cpp_param_type"):
+        pytest.skip(f"torch {torch.__version__} writes the parameter elsewhere")
     known = {"triton_meta": {"signature": {"ks0": kind, "ks1": "i64", "x": "*fp32"}}}
     monkeypatch.setattr(calls.CudaKernelParamCache, "get", lambda name: known)
     call = calls.DeferredTritonCallWrapper("call_k", "k", {}, [])
@@ -83,3 +85,27 @@ def test_on_the_gpu_a_float_is_no_integer_on_its_way_to_the_kernel(kind, paramet
         assert call._get_cpp_param_type("ks1", sympy.Symbol) == "int64_t ks1"
         assert call._get_cpp_param_type("x", torch.float32) == "const x_type_& x"
     assert call._get_cpp_param_type("ks0", sympy.Symbol) == "int64_t ks0"
+
+
+@pytest.mark.parametrize(("kind", "parameter"), [("fp64", "double"), ("fp32", "float")])
+def test_nor_where_torch_211_writes_the_parameter(kind, parameter, monkeypatch):
+    from graftwork.backend.patching import Patches
+
+    class Call:
+        kernel_name = "k"
+
+        def generate(self, wrapper):
+            wrapper.prefix._lines += ["void call_k(", "    int64_t ks0,", "    int64_t ks1,"]
+
+    calls = torch_private.inductor_triton_calls()
+    known = {"triton_meta": {"signature": {"ks0": kind, "ks1": "i64"}}}
+    monkeypatch.setattr(calls.CudaKernelParamCache, "get", lambda name: known)
+    monkeypatch.setattr(calls, "DeferredTritonCallWrapper", Call)
+    earlier = "    int64_t ks0,"  # another kernel's
+    wrapper = types.SimpleNamespace(prefix=types.SimpleNamespace(_lines=[earlier]))
+    patches = Patches()
+    patch._on_the_gpu(patches)
+    Call().generate(wrapper)
+    patches.undo()
+    written = ["void call_k(", f"    {parameter} ks0,", "    int64_t ks1,"]
+    assert wrapper.prefix._lines == [earlier, *written]

@@ -17,6 +17,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from graftwork.backend.manifest import make_manifest
+from graftwork.backend.outputs import return_plain_tuples
 from graftwork.backend.request import BuildRequest, Target
 from graftwork.backend.signature import record_signature
 from graftwork.backend.staging import publish, staging_directory
@@ -129,6 +130,7 @@ def lower(
         programs, logs = {}, {}
         for method, example in examples.items():
             programs[method], logs[method] = rewrite_program(example.program, selection, context)
+            return_plain_tuples(programs[method])
         dry_runs: dict[str, list[RewriteLog]] = {}
         if explain_disabled:
             dry_runs = _try_disabled(examples, selection, context)

@@ -1,8 +1,11 @@
-"""`return x.t()`: outputs of a program for ExecuTorch's CUDA delegate, made contiguous.
+"""Outputs of a program as a runtime takes them: in tuples, and contiguous.
 
-The runtime lands an output in a tensor whose layout was planned from the program, and takes it
-from the delegate only where it is contiguous. `make_outputs_contiguous` copies the others at the
-end of the program, so that the plan and the delegate agree.
+`return torch.max(x, 1)` is a `torch.return_types.max`, whose name neither ExecuTorch nor
+AOTInductor can write down; `return_plain_tuples` makes a tuple of it.
+
+`return x.t()`: ExecuTorch's CUDA runtime lands an output in a tensor whose layout was planned from
+the program, and takes it from the delegate only where it is contiguous. `make_outputs_contiguous`
+copies the others at the end of the program, so that the plan and the delegate agree.
 """
 
 from __future__ import annotations
@@ -13,10 +16,36 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind, TensorArgument
+from torch.utils import _pytree as pytree
 
 from graftwork.plugins import torch_private
 
-__all__ = ["is_contiguous", "make_outputs_contiguous"]
+__all__ = ["is_contiguous", "make_outputs_contiguous", "return_plain_tuples"]
+
+
+def return_plain_tuples(program: ExportedProgram) -> None:
+    """Have the program return tuples for `torch.return_types`, in place."""
+    entry, *rest = program.module_call_graph
+    signature = entry.signature
+    if signature is None:
+        return
+    spec = signature.out_spec
+    tree = pytree.tree_unflatten([None] * spec.num_leaves, spec)
+    plain = pytree.tree_structure(_plain(tree))
+    if plain != spec:
+        signature = dataclasses.replace(signature, out_spec=plain)
+        program.module_call_graph[:] = [dataclasses.replace(entry, signature=signature), *rest]
+
+
+def _plain(tree: Any) -> Any:
+    def convert(part: Any) -> Any:
+        return tuple(map(_plain, part)) if _is_return_type(part) else part
+
+    return pytree.tree_map(convert, tree, is_leaf=_is_return_type)
+
+
+def _is_return_type(part: Any) -> bool:
+    return type(part).__module__ == "torch.return_types"
 
 
 def make_outputs_contiguous(program: ExportedProgram) -> int:

@@ -1,9 +1,16 @@
 """Every output reaches the runtime contiguous, and so the program says."""
 
+import pytest
 import torch
 from torch import nn
 
-from graftwork.backend.outputs import is_contiguous, make_outputs_contiguous
+from graftwork.backend.outputs import (
+    is_contiguous,
+    make_outputs_contiguous,
+    return_plain_tuples,
+)
+from graftwork.lowering import lower
+from graftwork.running.loading import load
 
 
 class Parts(nn.Module):
@@ -34,3 +41,29 @@ def test_dynamic_sizes_and_sizes_of_one():
     assert is_contiguous(torch.empty(1, 5).t())
     assert is_contiguous(torch.empty_strided((1, 3), (77, 1)))
     assert not is_contiguous(torch.empty(2, 3).t())
+
+
+class Largest(nn.Module):
+    """What torch.max returns has a class of its own; so has what it holds."""
+
+    def forward(self, x):
+        return {"rows": torch.max(x, 1), "columns": [torch.max(x, 0)]}
+
+
+def test_a_return_type_of_torch_becomes_a_tuple():
+    x = torch.randn(3, 5)
+    program = torch.export.export(Largest(), (x,))
+    return_plain_tuples(program)
+    found = program.module()(x)
+    assert type(found["rows"]) is tuple
+    assert type(found["columns"][0]) is tuple
+    assert torch.equal(found["rows"][1], x.max(1).indices)
+
+
+@pytest.mark.parametrize("target", ["cpu", "aoti"])
+def test_a_program_that_returns_one_lowers_and_runs(target, tmp_path):
+    """Refused else: no registered serialization name for <class 'torch.return_types.max'>."""
+    x = torch.randn(3, 5)
+    lowered = lower(Largest(), (x,), target=target, directory=tmp_path)
+    found = load(lowered.report.artifact)(x)
+    assert torch.equal(found["rows"][0], x.max(1).values)

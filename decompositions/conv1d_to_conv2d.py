@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.export import Dim
-from torch.nn.functional import pad
 
 from graftwork.plugins import (
     Case,
@@ -26,7 +25,11 @@ from graftwork.plugins import (
     Tolerance,
     hookimpl,
 )
-from graftwork.plugins.toolkit.convolutions import dilated_convolution, transposed_convolution
+from graftwork.plugins.toolkit.convolutions import (
+    dilated_convolution,
+    transposed_convolution,
+    widen,
+)
 
 aten = torch.ops.aten
 
@@ -67,7 +70,7 @@ class _Stock:
         """Of images (N, C, 1, L)."""
         before, after = margins
         if before != after:
-            x, before = pad(x, margins), 0
+            x, before = widen(x, [margins]), 0
         result: Tensor = aten.conv2d.default(
             x, weight, bias, stride, [0, before], dilation, groups
         )

@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 
 from .symbolic import Size
 
-__all__ = ["dilated_convolution", "transposed_convolution"]
+__all__ = ["dilated_convolution", "transposed_convolution", "widen"]
 
 aten = torch.ops.aten
 
@@ -34,10 +34,10 @@ def dilated_convolution(
     length = (size + the two margins - dilation (kernel - 1) - 1) // stride + 1. Every so many rows
     and columns are an image of their own: those are the batch of one plain convolution.
     """
-    x = _widen(x, margins)
+    x = widen(x, margins)
     dims, batch, sizes = weight.dim() - 2, x.shape[0], x.shape[2:]
     # Padded by a fixed amount and cut, as padding by a symbolic one would be a branch.
-    x = _widen(x, [(0, step - 1) for step in dilation])
+    x = widen(x, [(0, step - 1) for step in dilation])
     for d, step in reversed(list(enumerate(dilation))):
         count = (sizes[d] + step - 1) // step
         x = torch.unflatten(x.narrow(2 + d, 0, count * step), 2 + d, (count, step))
@@ -111,7 +111,7 @@ def _in_phases(
         kernel = _kernel_of(weight, stride, chosen, groups)
         part = _plain(x, kernel, None, [length - 1 for length in lengths], groups)
         missing = [taps[d] - lengths[d] for d in range(dims)]
-        part = _widen(part, [(0, end) for end in missing])
+        part = widen(part, [(0, end) for end in missing])
         return part.reshape(batch, outputs, *counts, *sizes)
 
     order = [axis for d in range(dims) for axis in (2 + dims + d, 2 + d)]
@@ -155,7 +155,7 @@ def _spread(
     margins: list[tuple[int, int]] = []
     for d, step in enumerate(stride):
         size = x.shape[2 + d]
-        apart = _widen(x.unsqueeze(3 + d), [(0, step - 1), *[(0, 0)] * (x.dim() - d - 3)])
+        apart = widen(x.unsqueeze(3 + d), [(0, step - 1), *[(0, 0)] * (x.dim() - d - 3)])
         x = apart.flatten(2 + d, 3 + d).narrow(2 + d, 0, (size - 1) * step + 1)
         before = dilation[d] * (weight.shape[2 + d] - 1)
         margins.append((before, full[d] - 1))
@@ -164,7 +164,7 @@ def _spread(
     return dilated_convolution(x, kernel, None, [1] * len(stride), margins, dilation, groups)
 
 
-def _widen(x: Tensor, margins: Sequence[tuple[int, int]]) -> Tensor:
+def widen(x: Tensor, margins: Sequence[tuple[int, int]]) -> Tensor:
     """Zeros around the last dims, joined to `x`: `pad` makes a number of every symbolic size."""
     for axis, (before, after) in enumerate(margins, start=x.dim() - len(margins)):
 

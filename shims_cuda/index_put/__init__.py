@@ -124,8 +124,8 @@ def mask_values(
 @torch.library.triton_op("graftwork::mask_positions", mutates_args={})
 def mask_positions(mask: torch.Tensor, offsets: torch.Tensor, count: int) -> torch.Tensor:
     """Coordinates of the `count` elements that `mask` keeps: (count, mask.dim()), by dim."""
-    out = torch.empty((mask.dim(), count), dtype=torch.int64, device=mask.device)
-    return masks.kept_positions(mask, offsets, out)
+    out = torch.empty(mask.dim() * count, dtype=torch.int64, device=mask.device)
+    return masks.kept_positions(mask, offsets, out, count)
 
 
 @torch.library.triton_op("graftwork::mask_rows", mutates_args={})
@@ -145,8 +145,8 @@ def mask_rows(mask: torch.Tensor, count: int) -> torch.Tensor:
             f"[{int(kept)}], [{count}]"
         )
     lowest = torch.iinfo(torch.int64).min
-    out = torch.full((mask.dim(), count), lowest, dtype=torch.int64, device=mask.device)
-    rows = masks.kept_positions(mask, offsets, out)
+    out = torch.full((mask.dim() * count,), lowest, dtype=torch.int64, device=mask.device)
+    rows = masks.kept_positions(mask, offsets, out, count)
     return torch.where(kept == 1, rows[:1], rows)
 
 

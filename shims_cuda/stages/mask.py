@@ -69,12 +69,16 @@ def kept_values(
     return as_dtype(out, dtype)
 
 
-def kept_positions(mask: torch.Tensor, offsets: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """Coordinates of the kept elements, row-major, in `out` (mask.dim(), count), int64.
+def kept_positions(
+    mask: torch.Tensor, offsets: torch.Tensor, out: torch.Tensor, count: Size
+) -> torch.Tensor:
+    """Coordinates of the kept elements, row-major, in `out` (mask.dim() * count), int64.
 
-    Returns `out` transposed: one dim's coordinates after the other, as ATen lays them out.
+    Returns them as (count, mask.dim()), one dim's coordinates after the other, as ATen lays them
+    out. `out` is flat: where nobody knows that `count` is not 0, Inductor takes the strides of
+    rows of `count` for others than it gave them, and copies the result onto itself.
     """
-    kept, (dims, count) = _flat(mask), out.shape
+    kept, dims = _flat(mask), mask.dim()
     grid = (cdiv(kept.numel(), BLOCK),)
     later: Size = 1
     for last in range(dims - 1, -1, -4):
@@ -96,7 +100,7 @@ def kept_positions(mask: torch.Tensor, offsets: torch.Tensor, out: torch.Tensor)
             num_warps=4,
         )
         later = later * math.prod(extents)
-    return out.t()
+    return out.view(dims, count).t()
 
 
 def _flat(mask: torch.Tensor) -> torch.Tensor:

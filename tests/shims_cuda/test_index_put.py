@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from graftwork.lowering import lower
 from graftwork.plugins import Declined, LoweringContext
 from graftwork.plugins.checking import find_plugin, select_plugin_alone
 from graftwork.plugins.rewriting import rewrite_program
@@ -226,3 +227,17 @@ def test_every_kernel_compiles_for_every_gpu(compile_everywhere, monkeypatch):
         "scan_counts",
         "write_ranks",
     }
+
+
+class Kept(torch.nn.Module):
+    """The images that are not padding, as many as their mask keeps."""
+
+    def forward(self, images, mask):
+        return images[mask].flatten(1) * 2
+
+
+def test_rows_of_a_mask_lower_to_cuda(tmp_path, deep):
+    """With coordinates in rows of `count` the result was copied onto itself: KeyError 'op19'."""
+    inputs = torch.randn(5, 3, 4), torch.tensor([True, False, True, True, False])
+    settings = {"target": "cuda", "archs": ["sm_90"], "verify": False}
+    assert lower(Kept(), inputs, directory=tmp_path, **settings).report.files

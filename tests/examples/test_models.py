@@ -77,3 +77,13 @@ def test_it_lowers_to_a_package_that_equals_eager(models, tmp_path, deep):
     model = models.SmolVLM
     lowered = lower(model(), model.example_inputs(), target="aoti", directory=tmp_path)
     assert lowered.report.outputs and all(output.equal for output in lowered.report.outputs)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [*DEFAULT, *DEEP, "SmolVLM"])
+def test_lowers_to_cuda_with_a_clean_audit(models, name, tmp_path, deep):
+    """Stock: a convolution over a length, DETR's queries, attention, a mask, top-k cannot."""
+    model = getattr(models, name)
+    settings = {"target": "cuda", "archs": ["sm_90"], "verify": False}
+    lowered = lower(model(), model.example_inputs(), directory=tmp_path, **settings)
+    assert any(file.suffix == ".pte" for file in lowered.report.files)

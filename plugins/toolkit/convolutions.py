@@ -1,4 +1,4 @@
-"""Transposed and dilated convolutions by plain ones: stride 1, no dilation, no inserted zero.
+"""Transposed and dilated convolutions by plain ones: stride 1, no dilation.
 
 Inductor's convolution templates know neither, and ExecuTorch's CUDA runtime has no cuDNN. For any
 number of spatial dims that aten has a plain convolution for, two or three.
@@ -71,7 +71,8 @@ def transposed_convolution(
     length = (size - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1. Each of
     the `stride` phases of the result is a plain convolution with every `stride`-th tap of the
     kernel: phases are channels of one convolution, interleaved after it (sub-pixel convolution,
-    Shi et al. 2016). Nothing is multiplied by zero, so an infinity stays where it is.
+    Shi et al. 2016). Nothing is multiplied by zero, so an infinity stays where it is; with a
+    dilation `x` gets zeros between its elements, which only an infinite weight would show.
     """
     reach = [step * (k - 1) + 1 for step, k in zip(dilation, weight.shape[2:], strict=True)]
     full = [k + extra for k, extra in zip(reach, output_padding, strict=True)]
@@ -166,14 +167,11 @@ def _spread(
 
 def widen(x: Tensor, margins: Sequence[tuple[int, int]]) -> Tensor:
     """Zeros around the last dims, joined to `x`: `pad` makes a number of every symbolic size."""
-    for axis, (before, after) in enumerate(margins, start=x.dim() - len(margins)):
-
-        def zeros(count: int, axis: int = axis, like: Tensor = x) -> list[Tensor]:
-            shape = [*like.shape[:axis], count, *like.shape[axis + 1 :]]
-            return [like.new_zeros(shape)] if count else []
-
-        if before or after:
-            x = torch.cat([*zeros(before), x, *zeros(after)], axis)
+    for axis, sides in enumerate(margins, start=x.dim() - len(margins)):
+        if any(sides):
+            shapes = ([*x.shape[:axis], side, *x.shape[axis + 1 :]] for side in sides)
+            before, after = map(x.new_zeros, shapes)
+            x = torch.cat([before, x, after], axis)
     return x
 
 

@@ -89,3 +89,33 @@ def test_planes_and_volumes_are_left_alone_without_a_word(rewritten, decompose):
     program = rewritten(both, torch.randn(1, 1, 5, 5), decompose=decompose)
     assert program.fired == 0
     assert program.declined == []
+
+
+@pytest.mark.parametrize("decompose", [False, True])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        torch.nn.Conv1d(4, 6, 3, stride=2, padding=2, dilation=3, groups=2),
+        torch.nn.Conv1d(4, 6, 4, padding="same", dilation=2),
+        torch.nn.ConvTranspose1d(4, 6, 3, stride=2, padding=1, output_padding=1),
+        torch.nn.ConvTranspose1d(4, 6, 4, stride=3, dilation=2, groups=2),
+    ],
+    ids=str,
+)
+def test_for_cuda_what_is_left_are_convolutions_with_a_template(layer, decompose, rewritten):
+    """Inductor has none with a dilation or a transposition. Every length equals eager."""
+    length = Dim("length", min=8, max=64)
+    example = torch.randn(2, 4, 17)
+    program = rewritten(
+        lambda x: layer(x), example, dims=({2: length},), decompose=decompose, target="cuda"
+    )
+    assert program.fired == 1
+    left = program.program.graph.find_nodes(op="call_function", target=aten.convolution.default)
+    assert left
+    for node in left:
+        *_, dilation, transposed, _output_padding, _groups = node.args
+        assert set(dilation) == {1}
+        assert not transposed
+    for size in (17, 8, 40):
+        x = torch.randn(2, 4, size)
+        torch.testing.assert_close(program(x), layer(x).detach())

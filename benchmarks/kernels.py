@@ -6,7 +6,8 @@
 The sizes are the plugins' own (`Property.benchmarks`). Every size is checked on random data in the
 same run, against the property's reference, before it is timed. Times are medians, in
 microseconds, of CUDA graph replays over several sets of inputs larger together than the L2 cache;
-what cannot be captured (a result sized by the data) is timed call by call. The floor is the bytes
+what cannot be captured (a result sized by the data) is timed call by call, from Python and again
+as a program compiled by `graftwork.lower(target="aoti")`. The floor is the bytes
 of the inputs and outputs, each moved once, over the bandwidth at which a kernel reads and writes
 1 GB on the same GPU. A column for FlagGems is filled where it is installed (`pip install
 flag-gems`), last of all and row by row, as its kernels may hang; its warnings are left out. The
@@ -22,10 +23,12 @@ import argparse
 import json
 import statistics
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,7 @@ import triton
 from sweeps import SWEEPS
 from torch.utils import _pytree as pytree
 
+import graftwork
 from graftwork.plugins import Case, LoweringContext, Property
 from graftwork.plugins.checking import find_plugin, select_plugin_alone
 from graftwork.plugins.comparing import compare
@@ -95,7 +99,9 @@ def main() -> None:
         "copy_bandwidth_gb_s": round(bandwidth / 1e9),
     }
     print(head)
-    rows, swept = [], []
+    rows: list[Row] = []
+    timed: list[tuple[Size, Row]] = []
+    swept = []
     name = f"kernels-{head['gpu'].split()[-1].lower()}"
     options.out.mkdir(parents=True, exist_ok=True)
 
@@ -107,14 +113,16 @@ def main() -> None:
     for size in sizes:
         row = measure(size, bandwidth)
         if size.promise:
-            rows.append(row)
-            print(line(row), flush=True)
+            timed.append((size, row))
+            for each in (row, *measure_compiled(size, row)):
+                rows.append(each)
+                print(line(each), flush=True)
         else:
             swept.append(row)
         save()
     for row in worst(swept):
         print(line(row))
-    for size, row in zip(sizes, rows, strict=False):
+    for size, row in timed:
         row.flaggems = time_flaggems(size)
         if row.flaggems is not None:
             print(line(row), flush=True)
@@ -135,8 +143,8 @@ def list_sizes(plugins: Sequence[str], sweep: bool) -> Iterator[Size]:
 def run_once(size: Size) -> None:
     """Run one size, so that its kernels are compiled; what fails is told when it is measured."""
     case = size.make("cuda")
-    with suppress(Exception):
-        caller(case, kernels_of(size, case))()
+    with suppress(Exception), kernels_of(size, case)():
+        caller(case)()
 
 
 def kernels_of(size: Size, case: Case) -> Callable[[], SubstituteOperators]:
@@ -159,6 +167,24 @@ def measure(size: Size, bandwidth: float) -> Row:
     return Row(size.plugin, size.name, *times, slow, None, floor, correct)
 
 
+def measure_compiled(size: Size, row: Row) -> Iterator[Row]:
+    """The row again with ours as a compiled program, where graph replays cannot show that."""
+    cases = draw_cases(size)
+    if not reads_back(caller(cases[0])):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        lowered = graftwork.lower(
+            cases[0].module(),
+            cases[0].inputs,
+            target="aoti",
+            settings={"device": "cuda"},
+            directory=folder,
+        )
+        package = graftwork.load(lowered.artifact)
+        ours = time_calls([partial(package, *case.inputs) for case in cases], 15)
+    yield replace(row, name=f"{row.name}-compiled", ours=ours, correct="equal")
+
+
 def draw_cases(size: Size) -> list[Case]:
     """Sets of inputs that together exceed the L2 cache; one set in a sweep."""
     cases = [size.make("cuda")]
@@ -170,11 +196,15 @@ def draw_cases(size: Size) -> list[Case]:
 def time_column(
     size: Size, cases: Sequence[Case], around: Callable[[], Any], deterministic: bool = False
 ) -> float | None:
-    """Median microseconds of the cases inside `around()`; None, with a message, on an error."""
+    """Median microseconds of the cases inside `around()`; None, with a message, on an error.
+
+    `around()` is entered once, as a program would, so that only the calls are timed.
+    """
     torch.use_deterministic_algorithms(deterministic)
     try:
-        calls = [caller(case, around) for case in cases]
-        return time_calls(calls, 15 if size.promise else 5)
+        with around():
+            calls = [caller(case) for case in cases]
+            return time_calls(calls, 15 if size.promise else 5)
     except Exception as error:
         print(f"  {size.name}: {type(error).__name__}: {str(error).splitlines()[0]}")
         return None
@@ -193,12 +223,12 @@ def time_flaggems(size: Size) -> float | None:
         return time_column(size, draw_cases(size), flag_gems.use_gems)
 
 
-def caller(case: Case, around: Callable[[], Any]) -> Callable[[], Any]:
-    """A call of the case's program in eager mode, inside `around()`."""
+def caller(case: Case) -> Callable[[], Any]:
+    """A call of the case's program in eager mode."""
     module = case.module()
 
     def call() -> Any:
-        with torch.no_grad(), around():
+        with torch.no_grad():
             return module(*case.inputs)
 
     return call
@@ -209,7 +239,8 @@ def check(promise: Property, case: Case, ours: Callable[[], Any]) -> str:
     reference = promise.reference or case.program
     # Thousands of values land on one element here, a few in the property itself.
     tolerance = replace(promise.tolerance, absolute=promise.tolerance.absolute * 100)
-    outputs = pytree.tree_leaves(caller(case, ours)())
+    with ours():
+        outputs = pytree.tree_leaves(caller(case)())
     expected = pytree.tree_leaves(reference(*case.inputs, **case.settings))
     differences = [compare(*pair, tolerance) for pair in zip(outputs, expected, strict=True)]
     return "; ".join(filter(None, (difference.why for difference in differences))) or "equal"
@@ -280,7 +311,7 @@ def moved_bytes(case: Case) -> int:
 
 def result_bytes(case: Case) -> int:
     """Bytes of what the program returns."""
-    return sum(r.numel() * r.itemsize for r in pytree.tree_leaves(caller(case, nullcontext)()))
+    return sum(r.numel() * r.itemsize for r in pytree.tree_leaves(caller(case)()))
 
 
 def size_in_memory(tensor: torch.Tensor) -> int:

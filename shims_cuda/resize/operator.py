@@ -9,7 +9,7 @@ import torch
 
 from graftwork.plugins import Declined
 from graftwork.plugins.toolkit import kernels as launching
-from graftwork.plugins.toolkit.kernels import at_least_one, cdiv, launch
+from graftwork.plugins.toolkit.kernels import at_least_one, cdiv, kernel_op, launch
 from graftwork.plugins.toolkit.resample import (
     LARGEST_SCALE,
     Axis,
@@ -97,7 +97,7 @@ def _given_scale(axis: Axis) -> float:
     return min(1 / axis.factor, LARGEST_SCALE)
 
 
-@torch.library.triton_op("graftwork::antialiased_resize", mutates_args={})
+@kernel_op("graftwork::antialiased_resize")
 def antialiased_resize(
     image: torch.Tensor,
     size: Sequence[int],

@@ -209,7 +209,7 @@ def test_only_outputs_are_written() -> None:
     outputs and scratch are."""
     query = torch.randn(4, 1, 16)
     torch.library.opcheck(
-        varlen_attention,
+        varlen_attention.op,
         (
             *(query, query, query, offsets(4), offsets(4), None, None),
             *(4, [-1, -1], 0.25, True, "ieee", False, [64, 64, 4, 3, 1]),
@@ -218,7 +218,7 @@ def test_only_outputs_are_written() -> None:
     )
     four = query[None].transpose(1, 2)
     torch.library.opcheck(
-        dense_attention,
+        dense_attention.op,
         (four, four, four, None, False, 0.25, "ieee", False, True, [64, 64, 4, 3, 1]),
         test_utils=("test_schema", "test_faketensor"),
     )

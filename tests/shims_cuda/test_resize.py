@@ -135,7 +135,7 @@ def test_other_dtypes_are_declined() -> None:
 def test_only_outputs_are_written() -> None:
     x = torch.rand(1, 2, 9, 8)
     torch.library.opcheck(
-        antialiased_resize,
+        antialiased_resize.op,
         (x, [4, 5], [6, 5], [0.0, 0.0], False, False, False),
         test_utils=("test_schema", "test_faketensor"),
     )

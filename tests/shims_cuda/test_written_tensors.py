@@ -19,7 +19,7 @@ from graftwork.plugins.toolkit import kernels
 from graftwork.shims_cuda.attention.dense import dense_attention
 from graftwork.shims_cuda.attention.packed import varlen_attention
 from graftwork.shims_cuda.index_put import (
-    mask_offsets,
+    mask_counts,
     mask_positions,
     mask_put,
     mask_values,
@@ -142,12 +142,12 @@ def extremes():
 
 def masks():
     x, mask = torch.zeros(4, 8), torch.ones(4, 8, dtype=torch.bool)
-    offsets, _ = mask_offsets(mask)
-    mask_values(x, mask, offsets, 32)
-    mask_positions(mask, offsets, 32)
+    counts, _ = mask_counts(mask)
+    mask_values(x, mask, counts, 32)
+    mask_positions(mask, counts, 32)
     mask_put(x, mask, 0, torch.ones(32))
     moved = {"pick_elements", "write_coordinates", "write_kept", "write_ranks"}
-    return {"count_kept", "scan_counts"} | moved
+    return {"count_kept"} | moved
 
 
 def sorts():
@@ -188,7 +188,7 @@ def test_inductor_takes_no_input_for_written(family, launched, monkeypatch):
     monkeypatch.setattr(columns, "TOGETHER", 2)
     monkeypatch.setattr(grouping, "MERGED", grouping.MERGED)  # restored after `sums`
     monkeypatch.setattr(rows, "BLOCK_ROW", 64)
-    monkeypatch.setattr(mask_stage, "BLOCK", 16)
+    monkeypatch.setattr(mask_stage, "TILE", 16)
     kernels_of_family = family()
     seen = set()
     for name, taken, written in launched():

@@ -1,20 +1,25 @@
 """Times the kernel plugins on a GPU: ours, ATen's default, ATen's deterministic mode, the floor.
 
     python benchmarks/kernels.py [--plugins scatter,index-put] [--sweep] [--out FOLDER]
-    for n in $(seq 0 13); do python benchmarks/kernels.py --sweep --compile $n/14 & done; wait
+    for n in $(seq 0 13); do
+        python benchmarks/kernels.py --sweep --programs FOLDER --compile $n/14 &
+    done; wait
 
 The sizes are the plugins' own (`Property.benchmarks`). Every size is checked on random data in the
 same run, against the property's reference, before it is timed. Times are medians, in
 microseconds, of CUDA graph replays over several sets of inputs larger together than the L2 cache;
 what cannot be captured (a result sized by the data) is timed call by call, from Python and again
-as a program compiled by `graftwork.lower(target="aoti")`. The floor is the bytes
-of the inputs and outputs, each moved once, over the bandwidth at which a kernel reads and writes
-1 GB on the same GPU. A column for FlagGems is filled where it is installed (`pip install
-flag-gems`), last of all and row by row, as its kernels may hang; its warnings are left out. The
-second line above compiles every kernel beforehand, in fourteen processes.
+as a program compiled by `graftwork.lower(target="aoti")`. The floor is the bytes of the inputs and
+outputs, each moved once, over the bandwidth at which a kernel reads and writes 1 GB on the same
+GPU. A column for FlagGems is filled where it is installed (`pip install flag-gems`), last of all
+and row by row, as its kernels may hang; its warnings are left out.
 
-In FOLDER, by default benchmarks/results, `kernels-GPU.json` holds the GPU, the versions and every
-row (`sweep`: the rows of the sweep), and `kernels-GPU.md` the rows and the worst of the sweep.
+The other lines above compile every kernel beforehand, in fourteen processes, and lower the
+programs to where `--programs` names the same folder in the first line.
+
+In the folder that `--out` names, by default benchmarks/results, `kernels-GPU.json` holds the GPU,
+the versions and every row (`sweep`: the rows of the sweep), and `kernels-GPU.md` the rows and the
+worst of the sweep.
 """
 
 from __future__ import annotations
@@ -81,6 +86,7 @@ def main() -> None:
     parser.add_argument("--plugins", default=",".join(PLUGINS))
     parser.add_argument("--sweep", action="store_true", help="powers of two and odd sizes too")
     parser.add_argument("--compile", metavar="N/M", help="only run the Nth of M parts, once")
+    parser.add_argument("--programs", type=Path, help="where --compile keeps compiled programs")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -89,8 +95,9 @@ def main() -> None:
     if options.compile:
         part, parts = map(int, options.compile.split("/"))
         for size in sizes[part::parts]:
-            run_once(size)
+            run_once(size, options.programs)
         return
+    programs = options.programs or Path(tempfile.mkdtemp())
     bandwidth = copy_bandwidth()
     head = {
         "gpu": torch.cuda.get_device_name(),
@@ -114,7 +121,7 @@ def main() -> None:
         row = measure(size, bandwidth)
         if size.promise:
             timed.append((size, row))
-            for each in (row, *measure_compiled(size, row)):
+            for each in (row, *measure_compiled(size, row, programs)):
                 rows.append(each)
                 print(line(each), flush=True)
         else:
@@ -140,11 +147,13 @@ def list_sizes(plugins: Sequence[str], sweep: bool) -> Iterator[Size]:
             yield Size(plugin_id, name, make)
 
 
-def run_once(size: Size) -> None:
+def run_once(size: Size, programs: Path | None) -> None:
     """Run one size, so that its kernels are compiled; what fails is told when it is measured."""
     case = size.make("cuda")
     with suppress(Exception), kernels_of(size, case)():
         caller(case)()
+    if programs and size.promise and reads_back(caller(case)):
+        compiled(size, case, programs)
 
 
 def kernels_of(size: Size, case: Case) -> Callable[[], SubstituteOperators]:
@@ -167,22 +176,29 @@ def measure(size: Size, bandwidth: float) -> Row:
     return Row(size.plugin, size.name, *times, slow, None, floor, correct)
 
 
-def measure_compiled(size: Size, row: Row) -> Iterator[Row]:
+def measure_compiled(size: Size, row: Row, programs: Path) -> Iterator[Row]:
     """The row again with ours as a compiled program, where graph replays cannot show that."""
     cases = draw_cases(size)
-    if not reads_back(caller(cases[0])):
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        lowered = graftwork.lower(
-            cases[0].module(),
-            cases[0].inputs,
-            target="aoti",
-            settings={"device": "cuda"},
-            directory=folder,
+    if reads_back(caller(cases[0])):
+        name = f"{row.name}-compiled"
+        try:
+            package = graftwork.load(compiled(size, cases[0], programs))
+            ours = time_calls([partial(package, *case.inputs) for case in cases], 15)
+            yield replace(row, name=name, ours=ours, correct="equal")
+        except Exception as error:
+            print(f"  {name}: {type(error).__name__}: {str(error).splitlines()[0]}")
+
+
+def compiled(size: Size, case: Case, programs: Path) -> Path:
+    """The program lowered to `aoti`, compared with eager; kept in `programs`."""
+    file = programs / f"{size.name}.pt2"
+    if not file.exists():
+        settings = {"device": "cuda"}
+        module, inputs = case.module(), case.inputs
+        graftwork.lower(
+            module, inputs, target="aoti", settings=settings, directory=programs, name=size.name
         )
-        package = graftwork.load(lowered.artifact)
-        ours = time_calls([partial(package, *case.inputs) for case in cases], 15)
-    yield replace(row, name=f"{row.name}-compiled", ours=ours, correct="equal")
+    return file
 
 
 def draw_cases(size: Size) -> list[Case]:

@@ -49,6 +49,9 @@ def of_shape(shape: tuple[int, ...]) -> Iterator[tuple[str, Callable[..., Any], 
     for accumulate in (False, True):
         put = lambda x, i, a=accumulate: aten.index_put(x, [i], x[i], a)  # noqa: E731
         yield "index-put", put, (x, ids(0))
+    for settings in ({}, {"return_inverse": True, "return_counts": True}):
+        yield "unique", lambda x, s=settings: torch.unique(x, **s), (x,)
+        yield "unique", lambda x, s=settings: torch.unique_consecutive(x, **s), (x,)
 
 
 def of_no_index() -> Iterator[tuple[str, Callable[..., Any], tuple[Any, ...]]]:

@@ -199,17 +199,17 @@ def _masked_select(self: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("masked_select: expected BoolTensor for mask")
     self, mask = broadcast(self, mask)
     counts, count = mask_counts(mask)
-    return mask_values(self, mask, counts, _size(count, mask))
+    return mask_values(self, mask, counts, count_as_size(count, mask))
 
 
 def _nonzero(self: torch.Tensor) -> torch.Tensor:
     refuse_unsupported(self)
     mask = self if self.dtype == torch.bool else self != 0
     counts, count = mask_counts(mask)
-    return mask_positions(mask, counts, _size(count, mask))
+    return mask_positions(mask, counts, count_as_size(count, mask))
 
 
-def _size(count: torch.Tensor, mask: torch.Tensor) -> int:
+def count_as_size(count: torch.Tensor, mask: torch.Tensor) -> int:
     """The count as a size: the one host read."""
     size: Any = count.item()
     if isinstance(size, int):

@@ -46,10 +46,9 @@ def kept_counts(mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def ranks(mask: torch.Tensor) -> torch.Tensor:
     """Each element's rank among the kept ones, in row-major order; -1 where not kept."""
-    kept, (counts, _) = _bytes(mask), kept_counts(mask)
-    dtype = torch.int32 if fits_int32(kept.numel()) else torch.int64
+    dtype = torch.int32 if fits_int32(mask.numel()) else torch.int64
     out = torch.empty(mask.shape, dtype=dtype, device=mask.device)
-    _walk(write_ranks, kept, counts, out)
+    walk(write_ranks, mask, kept_counts(mask)[0], out)
     return out
 
 
@@ -59,7 +58,7 @@ def kept_values(
     """The `count` elements of `x` that `mask`, of its shape, keeps: (count,)."""
     values = as_bytes(x).reshape(-1)
     out = torch.empty(count, dtype=values.dtype, device=x.device)
-    _walk(write_kept, _bytes(mask), counts, out, values, values.stride(0), count)
+    walk(write_kept, mask, counts, out, values, values.stride(0), count)
     return as_dtype(out, x.dtype)
 
 
@@ -72,25 +71,27 @@ def kept_positions(
     out. `out` is flat: where nobody knows that `count` is not 0, Inductor takes the strides of
     rows of `count` for others than it gave them, and copies the result onto itself.
     """
-    kept, dims = _bytes(mask), mask.dim()
-    wide = not fits_int32(kept.numel())
+    dims, wide = mask.dim(), not fits_int32(mask.numel())
     later: Size = 1
     for last in range(dims - 1, -1, -4):
         extents = [mask.shape[d] if d >= 0 else 1 for d in range(last, last - 4, -1)]
         options = {"DIMS": min(4, last + 1), "WIDE": wide}
-        _walk(write_coordinates, kept, counts, out, later, *extents, last, count, **options)
+        walk(write_coordinates, mask, counts, out, later, *extents, last, count, **options)
         later = later * math.prod(extents)
     return out.view(dims, count).t()
 
 
-def _walk(
-    kernel: Kernel, kept: torch.Tensor, counts: torch.Tensor, *args: Any, **options: Any
+def walk(
+    kernel: Kernel, mask: torch.Tensor, counts: torch.Tensor, *args: Any, **options: Any
 ) -> None:
-    """Launch a kernel that goes through the stretches."""
-    size = kept.numel()
-    stretches, stretch = _cut(size)
+    """Launch a kernel that goes through the stretches of `mask`, whose counts are given.
+
+    It takes the mask's bytes, the counts, `args`, the mask's size and the length of a stretch.
+    """
+    kept = _bytes(mask)
+    stretches, stretch = _cut(kept.numel())
     options |= {"STRETCHES": STRETCHES, "TILE": TILE, "num_warps": 4}
-    launch(kernel, (stretches,), kept, counts, *args, size, stretch, **options)
+    launch(kernel, (stretches,), kept, counts, *args, kept.numel(), stretch, **options)
 
 
 def _cut(size: Size) -> tuple[Size, Size]:

@@ -119,6 +119,11 @@ PROGRAMS: dict[str, tuple[str, Callable[..., Any], Callable[[int], Inputs], Any]
         lambda count: numbers(count)[1:],
         ({0: ANY},),
     ),
+    "unique": (
+        lambda base, index, src: torch.unique(index, return_inverse=True, return_counts=True),
+        sums,
+        ({0: ANY}, {0: COUNT}, {0: COUNT}),
+    ),
     "attention": (
         "attention",
         lambda query, key, value: F.scaled_dot_product_attention(query, key, value),

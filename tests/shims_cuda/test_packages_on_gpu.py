@@ -120,9 +120,10 @@ PROGRAMS: dict[str, tuple[str, Callable[..., Any], Callable[[int], Inputs], Any]
         ({0: ANY},),
     ),
     "unique": (
-        lambda base, index, src: torch.unique(index, return_inverse=True, return_counts=True),
-        sums,
-        ({0: ANY}, {0: COUNT}, {0: COUNT}),
+        "unique",
+        lambda index: torch.unique(index, return_inverse=True, return_counts=True),
+        lambda count: sums(count)[1:2],
+        ({0: COUNT},),
     ),
     "attention": (
         "attention",

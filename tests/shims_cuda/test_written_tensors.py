@@ -112,7 +112,9 @@ def scatters():
     scatter_src(base[:, :8], 0, index[:, :8], src[:, :8])
     scatter_src(base, 0, index[:, :1].expand(70, 40), src)
     scatter_value(base, 0, index, src[0, 0])
-    return {"mark_last", "mark_last_by_strips", "pick_elements", "pick_rows", "store_value"}
+    scatter_src(torch.zeros(70, 40), 0, index[:3], src)
+    named = {"mark_last", "mark_last_by_strips", "pick_elements", "pick_rows", "store_value"}
+    return named | {"write_last_of_few"}
 
 
 def sums():

@@ -22,7 +22,7 @@ from graftwork.plugins.toolkit.symbolic import known
 from ..stages import mask as masks
 from ..stages.arguments import refuse_unsupported
 from ..stages.indexing import laid_out_as, put_rows, spread_values
-from ..stages.problem import broadcast, same
+from ..stages.problem import broadcast, check_range, same
 
 aten = torch.ops.aten
 Indices = Sequence[torch.Tensor | None]
@@ -263,14 +263,13 @@ def _one_mask(self: torch.Tensor, indices: Indices) -> tuple[int, torch.Tensor]:
                 "a mask beside integers of more dims or of unknown size: its count would be read"
             )
         else:
+            check_range(index, self, begin, wraps=True)
             parts.append(_one_of(index.reshape(()), self.shape[begin]))
     return dim, _outer_and(parts)
 
 
 def _one_of(index: torch.Tensor, size: int) -> torch.Tensor:
     """A mask of `size` elements that keeps the one at `index`."""
-    if not is_traced(index) and index.device.type == "cpu" and not -size <= int(index) < size:
-        raise IndexError(f"index {int(index)} is out of bounds for a dimension of size {size}")
     place = torch.where(index < 0, index + size, index)
     return torch.arange(size, device=index.device) == place
 

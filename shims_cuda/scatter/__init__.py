@@ -53,7 +53,7 @@ def scatter_src(
         RuntimeError: an index outside [0, self.size(dim)), on the CPU. A GPU stops at a device
             assert where asserts are compiled in, and drops the write where they are not.
     """
-    check_range(index, self, dim, RuntimeError)
+    check_range(index, self, dim)
     return solve(self, dim, index, src, last_writer)
 
 
@@ -66,7 +66,7 @@ def scatter_value(
     Raises:
         RuntimeError: as `scatter_src`.
     """
-    check_range(index, self, dim, RuntimeError)
+    check_range(index, self, dim)
     return solve(self, dim, index, value.expand(index.shape), fill)
 
 

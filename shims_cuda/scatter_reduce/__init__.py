@@ -87,7 +87,7 @@ def scatter_reduce(
         RuntimeError: an index outside [0, self.size(dim)), on the CPU. A GPU stops at a device
             assert where asserts are compiled in, and drops the value where they are not.
     """
-    check_range(index, self, dim, RuntimeError)
+    check_range(index, self, dim)
     kernel = partial(
         reduce_problem, reduce=reduce, include_self=include_self, deterministic=deterministic
     )

@@ -222,6 +222,18 @@ def test_no_more_is_written_than_there_is_room_for(monkeypatch):
     assert (out[13:] == -1).all()
 
 
+def test_nothing_past_the_end_of_a_mask_counts(monkeypatch):
+    monkeypatch.setattr(masks, "TILE", 8)
+    monkeypatch.setattr(masks, "STRETCHES", 2)
+    mask = torch.ones(64, dtype=torch.bool)[:20]
+    counts, count = mask_counts(mask)
+    assert count == 20
+    out = torch.full((30,), -1)
+    masks.kept_positions(mask, counts, out, 30)
+    assert (out[20:] == -1).all()
+    assert mask_values(torch.arange(64)[:20], mask, counts, 20).tolist() == list(range(20))
+
+
 @jit
 def quotients(p, out, extent, n, BLOCK: tl.constexpr):
     o = tl.arange(0, BLOCK)

@@ -51,10 +51,10 @@ def test_the_last_of_many_writes_wins():
 @pytest.mark.parametrize("kernel", [last_writer, write_few, fill])
 def test_a_write_out_of_range_is_dropped(kernel, row):
     """Unguarded, row 2 of the first of two groups would be row 0 of the second."""
-    base = torch.zeros(2, 2, 3)
+    base = torch.full((2, 2, 3), 5.0)
     index = torch.tensor([[row], [1 if row == 2 else row]]).view(2, 1, 1)
     out = kernel(Problem(base, index, torch.ones(2, 1, 3)))
-    expected = torch.zeros(2, 2, 3)
+    expected = base.clone()
     if row == 2:
         expected[1, 1] = 1
     assert torch.equal(out, expected)

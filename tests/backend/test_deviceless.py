@@ -266,3 +266,21 @@ def test_a_padded_product_is_asked_about_without_a_guard():
     (value,) = [node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"]
     assert [torch_private.size_hint(size) for size in value.shape] == [7, 3]
     assert not value.shape[0].node.shape_env.guards
+
+
+@pytest.mark.parametrize(
+    ("dtype", "images", "expected"),
+    [
+        (torch.bfloat16, torch.channels_last, torch.channels_last),
+        (torch.float32, torch.channels_last, torch.channels_last),
+        (torch.float32, torch.contiguous_format, torch.contiguous_format),
+        (torch.float64, torch.channels_last, torch.contiguous_format),
+    ],
+)
+def test_a_convolution_answers_in_the_layout_that_it_has_where_cudnn_is(dtype, images, expected):
+    """Else a kernel that turns the result follows it, and a norm and an activation fuse less."""
+    with deviceless("sm_90"), torch_private.FakeTensorMode():
+        x = torch.empty(8, 16, 20, 20, dtype=dtype, device="cuda").to(memory_format=images)
+        weight = torch.empty(32, 16, 3, 3, dtype=dtype, device="cuda")
+        result = torch.nn.functional.conv2d(x, weight)
+        assert result.is_contiguous(memory_format=expected)

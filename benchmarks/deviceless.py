@@ -290,6 +290,7 @@ def command_run(arguments: argparse.Namespace) -> int:
     timer = Timer(folders)
     try:
         checked = check_all(names, folders, arguments.jobs, arguments.threads, arguments.seconds)
+        _save(arguments.json, checked)
         for name in (n for n in names if make(n).timed):
             results[name] = checked[name] | timer.time(name)
             _save(arguments.json, checked | results)

@@ -268,19 +268,25 @@ def test_a_padded_product_is_asked_about_without_a_guard():
     assert not value.shape[0].node.shape_env.guards
 
 
+CHANNELS_LAST, CONTIGUOUS = torch.channels_last, torch.contiguous_format
+
+
 @pytest.mark.parametrize(
-    ("dtype", "images", "expected"),
+    ("device", "dtype", "images", "expected"),
     [
-        (torch.bfloat16, torch.channels_last, torch.channels_last),
-        (torch.float32, torch.channels_last, torch.channels_last),
-        (torch.float32, torch.contiguous_format, torch.contiguous_format),
-        (torch.float64, torch.channels_last, torch.contiguous_format),
+        ("cuda", torch.bfloat16, CHANNELS_LAST, CHANNELS_LAST),
+        ("cuda", torch.float32, CHANNELS_LAST, CHANNELS_LAST),
+        ("cuda", torch.float32, CONTIGUOUS, CONTIGUOUS),
+        ("cuda", torch.float64, CHANNELS_LAST, CONTIGUOUS),
+        ("cpu", torch.float64, CHANNELS_LAST, CHANNELS_LAST),
     ],
 )
-def test_a_convolution_answers_in_the_layout_that_it_has_where_cudnn_is(dtype, images, expected):
+def test_a_convolution_answers_in_the_layout_that_it_has_where_cudnn_is(
+    device, dtype, images, expected
+):
     """Else a kernel that turns the result follows it, and a norm and an activation fuse less."""
     with deviceless("sm_90"), torch_private.FakeTensorMode():
-        x = torch.empty(8, 16, 20, 20, dtype=dtype, device="cuda").to(memory_format=images)
-        weight = torch.empty(32, 16, 3, 3, dtype=dtype, device="cuda")
+        x = torch.empty(8, 16, 20, 20, dtype=dtype, device=device).to(memory_format=images)
+        weight = torch.empty(32, 16, 3, 3, dtype=dtype, device=device)
         result = torch.nn.functional.conv2d(x, weight)
         assert result.is_contiguous(memory_format=expected)

@@ -94,6 +94,11 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int], Inputs], Any]] = {
         numbers,
         ({1: COUNT}, {0: 64 * COUNT}),
     ),
+    "unique": (
+        lambda base, index, src: torch.unique(index, return_inverse=True, return_counts=True),
+        sums,
+        ({0: ANY}, {0: COUNT}, {0: COUNT}),
+    ),
     "attention": (
         lambda query, key, value: F.scaled_dot_product_attention(query, key, value),
         heads,

@@ -221,6 +221,17 @@ def sort() -> Program:
 
 
 @program
+def unique() -> Program:
+    def run(n: Tensor, points: Tensor) -> tuple[Tensor, ...]:
+        return *torch.unique(n, return_inverse=True, return_counts=True), torch.unique(
+            points, dim=0
+        )
+
+    calls = [(torch.randint(-9, 9, (400,)), torch.randint(0, 3, (200, 2))) for _ in range(2)]
+    return one(run, *calls, (torch.zeros(400, dtype=torch.int64), torch.arange(400).view(200, 2)))
+
+
+@program
 def index_put() -> Program:
     def run(x: Tensor, i: Tensor, v: Tensor, h: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
         filled = x.clone()

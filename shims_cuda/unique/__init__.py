@@ -148,6 +148,8 @@ def _of_slices(
     return_counts: bool,
 ) -> Triple:
     """Of the runs of `rows`, which are the slices of `x` along `dim` in `order`."""
+    if x.device.type == "cpu":  # there ATen answers both, asked or not, and so does a trace
+        return_inverse = return_counts = True
     first = _begins(rows)
     found, total = mask_counts(first)
     count = _bounded(count_as_size(total, first), first)

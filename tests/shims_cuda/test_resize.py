@@ -142,7 +142,8 @@ def test_only_outputs_are_written() -> None:
 
 
 CALLS: dict[str, Callable[[torch.dtype], Any]] = {
-    "plain": lambda dtype: ours(torch.zeros(1, 1, 90, 160, dtype=dtype), (10, 10)),
+    "shrink": lambda dtype: ours(torch.zeros(1, 1, 90, 160, dtype=dtype), (10, 10)),
+    "plain": lambda dtype: ours(torch.zeros(1, 1, 90, 160, dtype=dtype), (60, 70)),
     "channels-last": lambda dtype: ours(
         torch.zeros(1, 3, 90, 70, dtype=dtype).to(memory_format=torch.channels_last),
         (10, 10),
@@ -156,13 +157,15 @@ def test_kernels_compile_for_every_gpu(
     name: str, compile_everywhere: Callable[..., set[str]]
 ) -> None:
     call = functools.partial(CALLS[name], torch.float16)
-    assert compile_everywhere(call) == {"windows_kernel", "resize_kernel"}
+    names = {"shrink_kernel"} if name == "shrink" else {"windows_kernel", "resize_kernel"}
+    assert compile_everywhere(call) == names
 
 
 def test_every_dtype_compiles_for_every_gpu(
     deep: None, compile_everywhere: Callable[..., set[str]]
 ) -> None:
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
-        assert compile_everywhere(functools.partial(CALLS["plain"], dtype))
+        for name in ("shrink", "plain"):
+            assert compile_everywhere(functools.partial(CALLS[name], dtype))
     names = compile_everywhere(functools.partial(CALLS["plain"], torch.uint8))
     assert names == {"windows_kernel", "fix_kernel", "bytes_kernel"}

@@ -23,7 +23,6 @@ from graftwork.plugins.torch_private import suggest_memory_format
 from . import byte_kernels, kernels, shrink_kernels, window_kernels
 
 WARPS = 2112  # that an H200 holds at once of the kernel that shrinks: 16 a multiprocessor
-CHUNKS = 2  # of four weights of the width, summed before the next are loaded
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 
 
@@ -225,7 +224,9 @@ def _shrink(
     row_blocks = cdiv(target_h, rows)
     unroll = _rows_ahead(height, target_h)
     segment = cdiv(taps[0], unroll) * unroll
-    chunks = cdiv(cdiv(taps[1] + 3, 4), CHUNKS) * CHUNKS
+    chunks = cdiv(taps[1] + 3, 4)
+    together = chunks if isinstance(chunks, int) and chunks <= 8 else 2
+    chunks = cdiv(chunks, together) * together
     # The ring of rows, the weights of the width, those of the height; blocks of 16 elements.
     scratch_size = cdiv(8 * strips.read + 4 * strips.write * chunks + rows * (1 + 2 * segment), 16)
     plan_size = 2 * (rows + 2)
@@ -241,7 +242,7 @@ def _shrink(
         *(*out.stride()[:3], scratch_size, plan_size),
         **{"SCALE_H": scales[0], "SCALE_W": scales[1], "ALIGN": align_corners},
         **{"UNROLL": unroll, "READ": strips.read, "WRITE": strips.write},
-        **{"VECTOR": strips.vector, "CHUNKS": CHUNKS, "DOUBLE": True},
+        **{"VECTOR": strips.vector, "CHUNKS": together},
         num_warps=warps,
     )
     return out

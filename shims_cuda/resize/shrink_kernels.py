@@ -5,8 +5,8 @@ A program goes down some output rows of a strip of columns and keeps the sums of
 windows overlap, so that every input row is read once. Its neighbours above and below go the other
 way: the rows that both need are read by both at the same time, and once from memory. Finished rows
 go, four at a time, through scratch memory that the program uses again and again, so that it stays
-in the caches; from there the windows of the width are summed. The windows of both axes are made
-while the first input rows are under way.
+in the caches; from there the windows of the width are summed. A program makes the windows of both
+axes itself.
 
 Rows and elements outside a window are weighed by 0, which is right as long as all elements are
 finite. A program that finds a result that is not sums its outputs again, window by window.
@@ -33,7 +33,7 @@ def shrink_kernel(
     stride_in, stride_ic, stride_ih, stride_on, stride_oc, stride_oh, scratch_size, plan_size,
     SCALE_H: tl.constexpr, SCALE_W: tl.constexpr, ALIGN: tl.constexpr,
     UNROLL: tl.constexpr, READ: tl.constexpr, WRITE: tl.constexpr, VECTOR: tl.constexpr,
-    CHUNKS: tl.constexpr, DOUBLE: tl.constexpr,
+    CHUNKS: tl.constexpr,
 ):  # fmt: skip
     """`columns` (at most WRITE) output elements of `rows` output rows of a plane.
 
@@ -63,7 +63,6 @@ def shrink_kernel(
     scale_w = axis_scale(width, target_w, SCALE_W, ALIGN, dtype)
     inverse_h = 1.0 / tl.maximum(scale_h, 1.0)
     inverse_w = 1.0 / tl.maximum(scale_w, 1.0)
-    first_row, end_row = window_at(line0, scale_h, height, target_h, taps_h, False, dtype)
     low, _ = window_at(column, scale_w, width, target_w, taps_w, False, dtype)
     _, high = window_at(column_end - 1, scale_w, width, target_w, taps_w, False, dtype)
     ALIGNED: tl.constexpr = 4 if VECTOR < 4 else VECTOR
@@ -80,12 +79,9 @@ def shrink_kernel(
     vector = tl.minimum(low // VECTOR + position // VECTOR, (high - 1) // VECTOR)
     read = tl.multiple_of(vector * VECTOR + position % VECTOR, VECTOR)
     place = source + tl.max_contiguous(read, VECTOR)
-    done = tl.where(flip, height - end_row, first_row)
-    end0 = tl.where(flip, height - first_row, end_row)
-    value0, value1, value2, value3, value4, value5 = read_rows(place, done, end0, stride, UNROLL)
 
     ring = scratch + program.to(tl.int64) * scratch_size * 16
-    weights = ring + (8 if DOUBLE else 4) * READ
+    weights = ring + 8 * READ
     totals = weights + chunks * (4 * WRITE)
     table = totals + rows
     lows = plan + program.to(tl.int64) * plan_size
@@ -96,7 +92,7 @@ def shrink_kernel(
     element = column + tl.arange(0, WRITE)
     first, end = window_at(element, scale_w, width, target_w, taps_w, False, dtype)
     start = tl.maximum(tl.minimum(first - first % 4 - low, READ - 4), 0)
-    factor = weigh_columns(
+    weigh_columns(
         weights, element, first, end, scale_w, inverse_w, width == target_w, chunks, WRITE
     )
     tl.debug_barrier()
@@ -108,21 +104,19 @@ def shrink_kernel(
     result = out + batch * stride_on + channel * stride_oc
     sums0 = tl.zeros([READ], dtype)
     sums1 = tl.zeros([READ], dtype)
-    low0 = done
+    low0 = tl.load(lows)
+    end0 = tl.load(ends)
     low1 = tl.load(lows + 1)
-    end1 = tl.load(ends + 1)
+    done = low0
     strange = tl.zeros([WRITE], tl.int32)
     for group in range(0, count, 4):
-        if DOUBLE:
-            half = ring + (group // 4 % 2) * (4 * READ)
-        else:
-            half = ring
-            tl.debug_barrier()
+        # While some threads still sum the last four rows, others may write the next.
+        half = ring + (group // 4 % 2) * (4 * READ)
         stop = tl.minimum(group + 4, count)
         to = half + position
         for output in range(group, stop):
+            end1 = tl.load(ends + output + 1)
             low2 = tl.load(lows + output + 2)
-            end2 = tl.load(ends + output + 2)
             begin = tl.maximum(done, low0)
             if low1 < begin:
                 # By rounding, or by a factor that does not fit: the next window began before.
@@ -131,29 +125,22 @@ def shrink_kernel(
                     line0, step, flip, scale_h, inverse_h, height,
                 )  # fmt: skip
             pair = table + output * (2 * segment)
-            sums0, sums1 = add_rows(
-                sums0, sums1, value0, value1, value2, value3, value4, value5, pair, UNROLL
-            )
-            for row in range(begin + UNROLL, end0, UNROLL):
+            for row in range(begin, end0, UNROLL):
+                # Past the window its last row is read again, and weighs nothing.
+                for more in tl.static_range(UNROLL):
+                    value = read_row(place, tl.minimum(row + more, end0 - 1), stride).to(dtype)
+                    sums0 += value * tl.load(pair + 2 * more)
+                    sums1 += value * tl.load(pair + 2 * more + 1)
                 pair += 2 * UNROLL
-                more0, more1, more2, more3, more4, more5 = read_rows(
-                    place, row, end0, stride, UNROLL
-                )
-                sums0, sums1 = add_rows(
-                    sums0, sums1, more0, more1, more2, more3, more4, more5, pair, UNROLL
-                )
-            done = tl.maximum(begin, end0)
-            value0, value1, value2, value3, value4, value5 = read_rows(
-                place, tl.maximum(done, low1), end1, stride, UNROLL
-            )
             tl.store(to, sums0)
             to += READ
             sums0 = sums1
             sums1 = tl.zeros([READ], dtype)
-            low0, end0, low1, end1 = low1, end1, low2, end2
+            done = tl.maximum(begin, end0)
+            low0, end0, low1 = low1, end1, low2
         tl.debug_barrier()
         strange |= sum_columns(
-            half, weights, start, first, end, factor, result, line0 + group * step, step,
+            half, weights, start, first, end, result, line0 + group * step, step,
             stop - group, element, column_end, chunks, stride_oh, READ, WRITE, CHUNKS, False,
         )  # fmt: skip
     if tl.max(strange, 0) != 0:
@@ -171,7 +158,7 @@ def shrink_kernel(
                 to += READ
             tl.debug_barrier()
             sum_columns(
-                ring, weights, start, first, end, factor, result, line0 + group * step, step,
+                ring, weights, start, first, end, result, line0 + group * step, step,
                 stop - group, element, column_end, chunks, stride_oh, READ, WRITE, CHUNKS, True,
             )  # fmt: skip
 
@@ -235,79 +222,30 @@ def weigh_rows(
 def weigh_columns(
     weights, element, first, end, scale, inverse, same, chunks, WRITE: tl.constexpr
 ):  # fmt: skip
-    """The weights of the width, four places at once, output beside output; zeros outside windows.
-
-    They add up to about 1; the result is what makes it 1 exactly.
-    """
+    """The weights of the width, four places at once, output by output; zeros outside windows."""
     dtype: tl.constexpr = weights.dtype.element_ty
     center = center_of(element, scale, dtype)[:, None]
     lane = tl.arange(0, 4)[None, :]
     total = tl.zeros([WRITE], dtype)
+    for chunk in range(0, chunks):
+        place = (first - first % 4)[:, None] + 4 * chunk + lane
+        held = (place >= first[:, None]) & (place < end[:, None])
+        value = weight_at(place, center, inverse, False, dtype)
+        total += tl.sum(tl.where(held, value, 0.0), 1)
+    total = tl.where(same | (total == 0), 1.0, total)[:, None]
     to = weights + tl.arange(0, WRITE)[:, None] * 4 + lane
     for chunk in range(0, chunks):
         place = (first - first % 4)[:, None] + 4 * chunk + lane
-        value = weight_at(place, center, inverse, False, dtype) * inverse
         held = (place >= first[:, None]) & (place < end[:, None])
-        value = tl.where(held, tl.where(same, 1.0, value), 0.0)
-        total += tl.sum(value, 1)
-        tl.store(to, value)
+        value = weight_at(place, center, inverse, False, dtype) / total
+        tl.store(to, tl.where(held, tl.where(same, 1.0, value), 0.0))
         to += 4 * WRITE
-    return 1.0 / tl.where(total == 0, 1.0, total)
 
 
 @triton.jit
-def read_row(place, row, last, stride):
-    """An input row, `last` at most. It is not needed again: what is may stay in the caches."""
-    row = tl.cast(tl.minimum(row, last), tl.int64)
-    return tl.load(place + row * stride, eviction_policy="evict_first")
-
-
-@triton.jit
-def read_rows(place, begin, end, stride, UNROLL: tl.constexpr):
-    """UNROLL (2 to 6) input rows from `begin` on; the last one before `end` again behind it."""
-    last = tl.maximum(end - 1, 0)
-    value0 = read_row(place, begin, last, stride)
-    value1 = read_row(place, begin + 1, last, stride)
-    value2 = value1
-    value3 = value1
-    value4 = value1
-    value5 = value1
-    if UNROLL > 2:
-        value2 = read_row(place, begin + 2, last, stride)
-    if UNROLL > 3:
-        value3 = read_row(place, begin + 3, last, stride)
-    if UNROLL > 4:
-        value4 = read_row(place, begin + 4, last, stride)
-    if UNROLL > 5:
-        value5 = read_row(place, begin + 5, last, stride)
-    return value0, value1, value2, value3, value4, value5
-
-
-@triton.jit
-def add_row(sums0, sums1, value, pair, which: tl.constexpr):
-    """Both sums plus an input row, by its two weights."""
-    value = value.to(sums0.dtype)
-    sums0 += value * tl.load(pair + 2 * which)
-    sums1 += value * tl.load(pair + 2 * which + 1)
-    return sums0, sums1
-
-
-@triton.jit
-def add_rows(
-    sums0, sums1, value0, value1, value2, value3, value4, value5, pair, UNROLL: tl.constexpr
-):  # fmt: skip
-    """Both sums plus what `read_rows` read."""
-    sums0, sums1 = add_row(sums0, sums1, value0, pair, 0)
-    sums0, sums1 = add_row(sums0, sums1, value1, pair, 1)
-    if UNROLL > 2:
-        sums0, sums1 = add_row(sums0, sums1, value2, pair, 2)
-    if UNROLL > 3:
-        sums0, sums1 = add_row(sums0, sums1, value3, pair, 3)
-    if UNROLL > 4:
-        sums0, sums1 = add_row(sums0, sums1, value4, pair, 4)
-    if UNROLL > 5:
-        sums0, sums1 = add_row(sums0, sums1, value5, pair, 5)
-    return sums0, sums1
+def read_row(place, row, stride):
+    """An input row. It is not needed again: what is may stay in the caches."""
+    return tl.load(place + tl.cast(row, tl.int64) * stride, eviction_policy="evict_first")
 
 
 @triton.jit
@@ -320,13 +258,13 @@ def add_window(
     for row in range(begin, end):
         pixel = tl.where(flip, size - 1 - row, row)
         weight = weight_at(pixel, center, inverse, False, sums.dtype) / total
-        sums += read_row(place, row, row, stride).to(sums.dtype) * weight
+        sums += read_row(place, row, stride).to(sums.dtype) * weight
     return sums
 
 
 @triton.jit
 def sum_columns(
-    ring, weights, start, first, end, factor, result, line, step, count, element, column_end,
+    ring, weights, start, first, end, result, line, step, count, element, column_end,
     chunks, stride_oh, READ: tl.constexpr, WRITE: tl.constexpr, CHUNKS: tl.constexpr,
     HELD: tl.constexpr,
 ):  # fmt: skip
@@ -358,13 +296,13 @@ def sum_columns(
     inside = element < column_end
     line = line.to(tl.int64)
     step = step.to(tl.int64)
-    strange = store_row(total0, factor, result + line * stride_oh, inside)
+    strange = store_row(total0, result + line * stride_oh, inside)
     line += step
-    strange |= store_row(total1, factor, result + line * stride_oh, inside & (count > 1))
+    strange |= store_row(total1, result + line * stride_oh, inside & (count > 1))
     line += step
-    strange |= store_row(total2, factor, result + line * stride_oh, inside & (count > 2))
+    strange |= store_row(total2, result + line * stride_oh, inside & (count > 2))
     line += step
-    strange |= store_row(total3, factor, result + line * stride_oh, inside & (count > 3))
+    strange |= store_row(total3, result + line * stride_oh, inside & (count > 3))
     return strange
 
 
@@ -377,8 +315,8 @@ def weigh(value, weight, held, HELD: tl.constexpr):
 
 
 @triton.jit
-def store_row(total, factor, to, inside):
+def store_row(total, to, inside):
     """Store the sums of one output row; 1 where one is not finite."""
-    total = tl.sum(total, 1) * factor
+    total = tl.sum(total, 1)
     tl.store(to, total.to(to.dtype.element_ty), mask=inside)
-    return ((total - total != 0) & inside).to(tl.int32)
+    return (inside & ~(tl.abs(total) < float("inf"))).to(tl.int32)

@@ -22,13 +22,20 @@ from graftwork.plugins import (
     PluginInfo,
     Property,
     Refusal,
-    Tolerance,
     hookimpl,
 )
 from graftwork.plugins.toolkit.convolutions import (
     dilated_convolution,
     transposed_convolution,
     widen,
+)
+from graftwork.plugins.toolkit.float_cases import (
+    CLOSE,
+    HALVES,
+    ROUNDED,
+    WHY_ROUNDED,
+    WIDE,
+    rounded,
 )
 
 aten = torch.ops.aten
@@ -237,9 +244,13 @@ def two_dimensional(x: Tensor, weight: Tensor) -> Tensor:
 
 
 @st.composite
-def _cases(draw: st.DrawFn) -> Case:
+def _cases(
+    draw: st.DrawFn,
+    programs: Sequence[Callable[..., Tensor]] = (convolved, transposed, lowest_form),
+    dtypes: Sequence[torch.dtype] = WIDE,
+) -> Case:
     """Every argument of the three forms, static and dynamic lengths, batched or not."""
-    program = draw(st.sampled_from((convolved, transposed, lowest_form)))
+    program, dtype = draw(st.sampled_from(programs)), draw(st.sampled_from(dtypes))
     turned = program is transposed or (program is lowest_form and draw(st.booleans()))
     groups, kernel = draw(st.integers(1, 3)), draw(st.integers(1, 4))
     stride, dilation = draw(st.integers(1, 3)), draw(st.integers(1, 3))
@@ -257,15 +268,17 @@ def _cases(draw: st.DrawFn) -> Case:
 
     ins, outs = groups * draw(st.integers(1, 2)), groups * draw(st.integers(1, 2))
     shape = (ins, outs // groups, kernel) if turned else (outs, ins // groups, kernel)
-    weight = torch.randn(shape)
-    bias = torch.randn(outs) if draw(st.booleans()) else None
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    weight = torch.randn(shape, generator=generator, dtype=dtype)
+    bias = torch.randn(outs, generator=generator, dtype=dtype) if draw(st.booleans()) else None
     batched = program is lowest_form or draw(st.booleans())
     shortest = (kernel - 1) * dilation + 2
     dynamic = draw(st.booleans())
 
     def inputs(extra: int) -> tuple[Any, ...]:
         lead = (2, ins) if batched else (ins,)
-        return torch.randn(*lead, shortest + 3 + extra), weight, bias
+        sizes = (*lead, shortest + 3 + extra)
+        return torch.randn(sizes, generator=generator, dtype=dtype), weight, bias
 
     length = Dim("length", min=shortest + 3, max=64)
     return Case(
@@ -282,12 +295,16 @@ def list_properties() -> Sequence[Property]:
     """One-dimensional convolutions fire once and equal eager; others are left alone."""
     plane = Case(two_dimensional, (torch.randn(1, 1, 5, 5), torch.randn(1, 1, 3, 3)), fires=0)
     misfit = Case(convolved, (torch.randn(1, 3, 5), torch.randn(1, 2, 3), None))
+    refused = [Refusal("channels that do not fit", misfit, Exception, "channels")]
     return [
+        Property("lengths-equal-eager", _cases(), CLOSE, refused=refused),
+        Property("halves-equal-eager", _cases((convolved,), HALVES), ROUNDED),
         Property(
-            "lengths-equal-eager",
-            _cases(),
-            Tolerance(relative=1e-5, absolute=1e-5),
-            refused=[Refusal("channels that do not fit", misfit, Exception, "channels")],
+            "transposed-halves-are-rounded-once-or-twice",
+            _cases((transposed,), HALVES),
+            ROUNDED,
+            reference=rounded(transposed),
+            reference_reason=WHY_ROUNDED,
         ),
         Property("planes-are-left-alone", st.just(plane)),
     ]

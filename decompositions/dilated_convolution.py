@@ -17,8 +17,14 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.export import Dim
 
-from graftwork.plugins import Case, PluginInfo, Property, Refusal, Tolerance, hookimpl
+from graftwork.plugins import Case, PluginInfo, Property, Refusal, hookimpl
 from graftwork.plugins.toolkit.convolutions import dilated_convolution
+from graftwork.plugins.toolkit.float_cases import (
+    CLOSE,
+    HALVES,
+    ROUNDED,
+    WIDE,
+)
 
 aten = torch.ops.aten
 
@@ -105,10 +111,10 @@ def on_volumes(x: Tensor, weight: Tensor, bias: Tensor | None, **settings: Any) 
 
 
 @st.composite
-def _cases(draw: st.DrawFn, dilated: bool) -> Case:
+def _cases(draw: st.DrawFn, dilated: bool, dtypes: Sequence[torch.dtype] = WIDE) -> Case:
     """Every argument, static and dynamic sizes, batched or not, an infinity or a NaN."""
     dims = draw(st.sampled_from((2, 2, 3)))
-    dtype = draw(st.sampled_from((torch.float32, torch.float64)))
+    dtype = draw(st.sampled_from(dtypes))
     kernel, stride = ([draw(st.integers(1, 3)) for _ in range(dims)] for _ in "ks")
     dilation = [draw(st.integers(1, 3)) if dilated else 1 for _ in range(dims)]
     dilation[draw(st.integers(0, dims - 1))] += int(dilated)
@@ -153,9 +159,9 @@ def list_properties() -> Sequence[Property]:
     misfit = Case(
         on_planes, (torch.randn(1, 3, 5, 5), torch.randn(2, 2, 3, 3), None), {"dilation": 2}
     )
-    close = Tolerance(relative=1e-5, absolute=1e-5)
     refused = [Refusal("channels that do not fit", misfit, Exception, "channels")]
     return [
-        Property("equals-eager", _cases(True), close, refused=refused),
-        Property("plain-ones-are-left-alone", _cases(False), close),
+        Property("equals-eager", _cases(True), CLOSE, refused=refused),
+        Property("halves-equal-eager", _cases(True, HALVES), ROUNDED),
+        Property("plain-ones-are-left-alone", _cases(False), CLOSE),
     ]

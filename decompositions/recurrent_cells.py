@@ -17,6 +17,7 @@ from torch.export import Dim
 from torch.nn.functional import linear
 
 from graftwork.plugins import Case, PluginInfo, Property, Tolerance, hookimpl
+from graftwork.plugins.toolkit.float_cases import HALVES, WIDE
 
 aten = torch.ops.aten
 
@@ -89,7 +90,8 @@ def _rnn(x: Tensor, h: Tensor, c: Tensor, *weights: Tensor | None) -> Tensor:
 def list_properties() -> Sequence[Property]:
     """Both cells, with and without biases, NaN and infinities in states, empty batches."""
     return [
-        Property("cells-equal-eager", _cases(), Tolerance(relative=1e-5, absolute=1e-6)),
+        Property("cells-equal-eager", _cases(WIDE), Tolerance(relative=1e-5, absolute=1e-6)),
+        Property("halves-equal-eager", _cases(HALVES), Tolerance(relative=2**-6, absolute=2**-6)),
         Property("a-plain-cell-is-left-alone", _others()),
     ]
 
@@ -97,8 +99,13 @@ def list_properties() -> Sequence[Property]:
 _GATES = {_gru: 3, _lstm: 4, _rnn: 1}
 
 
-def _case(draw: st.DrawFn, program: Callable[..., object], fires: int) -> Case:
-    dtype = draw(st.sampled_from([torch.float32, torch.float64]))
+def _case(
+    draw: st.DrawFn,
+    program: Callable[..., object],
+    fires: int,
+    dtypes: Sequence[torch.dtype] = WIDE,
+) -> Case:
+    dtype = draw(st.sampled_from(dtypes))
     batch, ins, outs = draw(st.integers(0, 3)), draw(st.integers(1, 9)), draw(st.integers(1, 9))
     gates = _GATES[program] * outs
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
@@ -118,8 +125,8 @@ def _case(draw: st.DrawFn, program: Callable[..., object], fires: int) -> Case:
 
 
 @st.composite
-def _cases(draw: st.DrawFn) -> Case:
-    return _case(draw, draw(st.sampled_from((_gru, _lstm))), fires=1)
+def _cases(draw: st.DrawFn, dtypes: Sequence[torch.dtype]) -> Case:
+    return _case(draw, draw(st.sampled_from((_gru, _lstm))), fires=1, dtypes=dtypes)
 
 
 @st.composite

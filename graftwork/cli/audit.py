@@ -7,13 +7,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from graftwork.plugins.errors import InputError
 from graftwork.plugins.options import split_plugin_list
 
 from .progress import progress
+from .tables import console, folding_table
 
 
 def run_audit(
@@ -43,9 +41,11 @@ def run_audit(
     if as_json:
         print(json.dumps(report.to_dict(), indent=2))
     else:
-        console = Console()
+        out = console()
         title = f"{file} on ExecuTorch {report.release}"
-        table = Table("method", "bytes", "kernels", "architectures", "libraries", title=title)
+        table = folding_table(
+            "method", "bytes", "kernels", "architectures", "libraries", title=title
+        )
         for library in report.libraries:
             table.add_row(
                 library.method,
@@ -54,10 +54,10 @@ def run_audit(
                 ", ".join(library.archs),
                 ", ".join(library.needed),
             )
-        console.print(table)
+        out.print(table)
         for finding in report.findings:
-            console.print(str(finding), highlight=False, soft_wrap=True, markup=False)
+            out.print(str(finding), highlight=False, soft_wrap=True, markup=False)
         if report.ok:
-            console.print("clean" if report.libraries else "clean: it has no CUDA delegate")
+            out.print("clean" if report.libraries else "clean: it has no CUDA delegate")
     if not report.ok:
         sys.exit(1)

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 from torch.utils import _pytree as pytree
 
 from graftwork.lowering import rewrite
@@ -24,6 +23,7 @@ from graftwork.running.timing import Timing, time_calls
 from .inputs import inputs_for
 from .models import LoadedModel, load_model
 from .progress import progress
+from .tables import console, folding_table
 
 Call = Callable[[], Any]
 
@@ -71,7 +71,7 @@ def run_bench(
     if as_json:
         print(json.dumps(_record(file, chosen.name, device, iterations, facts, rows), indent=2))
         return
-    _print(Console(), file, facts, rows)
+    _print(console(), file, facts, rows)
 
 
 def _calls(
@@ -171,7 +171,7 @@ def _print(
     console: Console, file: Path, facts: dict[str, str], rows: dict[str, Timing | str]
 ) -> None:
     title = f"{file}, microseconds a call ({', '.join(f'{k} {v}' for k, v in facts.items())})"
-    table = Table("", "min", "p50", "p90", "p99", "queued", "memory, MiB", title=title)
+    table = folding_table("", "min", "p50", "p90", "p99", "queued", "memory, MiB", title=title)
     for name, row in rows.items():
         if isinstance(row, str):
             continue

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from graftwork.inspecting import inspect_artifact
 
 from .progress import progress
+from .tables import console, folding_table
 
 
 def run_inspect(file: Path, *, as_json: bool) -> None:
@@ -21,7 +21,7 @@ def run_inspect(file: Path, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(record, indent=2))
         return
-    console = Console()
+    out = console()
     made = record["made_by"]
     facts = Table(show_header=False, title=str(file))
     for key in ("kind", "methods", "delegates", "operators"):
@@ -38,11 +38,11 @@ def run_inspect(file: Path, *, as_json: bool) -> None:
             if isinstance(value, dict):
                 value = [f"{name} {text}" for name, text in value.items()]
             facts.add_row(key, ", ".join(value) if isinstance(value, list) else str(value))
-    console.print(facts)
+    out.print(facts)
     if made is not None:
-        table = Table("plugin", "version", "distribution", "fired")
+        table = folding_table("plugin", "version", "distribution", "fired")
         for plugin in made["plugins"]:
             table.add_row(
                 plugin["text"], plugin["version"], plugin["distribution"], str(plugin["fired"])
             )
-        console.print(table)
+        out.print(table)

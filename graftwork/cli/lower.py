@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from graftwork.html_report import write_html_report
 from graftwork.lowering import explain, lower
 from graftwork.plugins.errors import OptionError
@@ -16,7 +14,7 @@ from graftwork.plugins.options import split_plugin_list
 
 from .models import load_model
 from .progress import progress
-from .tables import print_details, print_events, print_outputs, print_plugins
+from .tables import console, print_details, print_events, print_outputs, print_plugins
 
 
 def run_lower(
@@ -61,12 +59,12 @@ def run_lower(
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
         return
-    console = Console()
-    print_plugins(console, report)
-    print_outputs(console, report)
-    print_details(console, report)
+    out = console()
+    print_plugins(out, report)
+    print_outputs(out, report)
+    print_details(out, report)
     for file in report.files:
-        console.print(f"artifact: {file}", highlight=False, soft_wrap=True)
+        out.print(f"artifact: {file}", highlight=False, soft_wrap=True)
 
 
 def run_explain(
@@ -94,7 +92,7 @@ def run_explain(
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
         return
-    print_events(Console(), report)
+    print_events(console(), report)
 
 
 def chosen(enable: Sequence[str], disable: Sequence[str], option: Sequence[str]) -> dict[str, Any]:

@@ -6,15 +6,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from graftwork.backend.unlowered import handled_operators
 from graftwork.plugins import Choice, LoweringContext, select_plugins
 from graftwork.plugins.options import describe_options
 
 from .lower import chosen
 from .progress import progress
+from .tables import console, folding_table
 
 
 def run_plugins(
@@ -27,7 +25,7 @@ def run_plugins(
     if as_json:
         print(json.dumps(records, indent=2))
         return
-    table = Table("id", "kind", "version", "distribution", "enabled", "handles")
+    table = folding_table("id", "kind", "version", "distribution", "enabled", "handles")
     for record in records:
         table.add_row(
             record["id"],
@@ -37,7 +35,7 @@ def run_plugins(
             f"{'yes' if record['enabled'] else 'no'} ({record['reason']})",
             ", ".join(record["handles"]) or record["summary"],
         )
-    Console().print(table)
+    console().print(table)
 
 
 def _record(choice: Choice) -> dict[str, Any]:

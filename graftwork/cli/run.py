@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch.utils import _pytree as pytree
 
 from graftwork.backend.staging import publish, staging_directory
@@ -17,6 +15,7 @@ from graftwork.running.loading import load
 
 from .inputs import inputs_for
 from .progress import progress
+from .tables import console, folding_table
 
 
 def run_run(
@@ -62,8 +61,10 @@ def run_run(
     if as_json:
         print(json.dumps(record, indent=2))
         return
-    console = Console()
-    table = Table("output", "dtype", "shape", "smallest", "largest", "mean", title=str(file))
+    out = console()
+    table = folding_table(
+        "output", "dtype", "shape", "smallest", "largest", "mean", title=str(file)
+    )
     for index, row in enumerate(rows):
         if "value" in row:
             table.add_row(str(index), "", "", str(row["value"]), "", "")
@@ -71,14 +72,14 @@ def run_run(
         numbers = ["" if row[key] is None else f"{row[key]:.6g}" for key in ("min", "max", "mean")]
         shape = "x".join(map(str, row["shape"])) or "scalar"
         table.add_row(str(index), row["dtype"], shape, *numbers)
-    console.print(table)
-    console.print(
+    out.print(table)
+    out.print(
         f"method {chosen.name} on {chosen.device}; inputs: {record['inputs']}", highlight=False
     )
     if cuda_graphs:
-        console.print(f"CUDA graph: {chosen.graph}", highlight=False)
+        out.print(f"CUDA graph: {chosen.graph}", highlight=False)
     if output is not None:
-        console.print(f"outputs: {output}", highlight=False, soft_wrap=True)
+        out.print(f"outputs: {output}", highlight=False, soft_wrap=True)
 
 
 def _save(outputs: Any, output: Path) -> None:

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from rich.console import Console
 from rich.table import Table
 
 from graftwork.report import LoweringReport
 
 
+def console() -> Console:
+    """The standard output; 120 columns where it is no terminal and `COLUMNS` asks for none."""
+    narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if narrow else 120)
+
+
+def folding_table(*headers: str, title: str | None = None) -> Table:
+    """A table that breaks a long name in two rather than cut it short."""
+    table = Table(title=title)
+    for header in headers:
+        table.add_column(header, overflow="fold")
+    return table
+
+
 def print_plugins(console: Console, report: LoweringReport) -> None:
     """One row for every plugin that fired, declined, or was switched off and missed something."""
-    table = Table("plugin", "version", "fired", "declined", "seconds", "", title="plugins")
+    table = folding_table("plugin", "version", "fired", "declined", "seconds", "", title="plugins")
     for plugin in report.plugins:
         shown = plugin.fired or plugin.declined or plugin.would_fire
         if not shown:
@@ -41,7 +58,7 @@ def print_plugins(console: Console, report: LoweringReport) -> None:
 
 def print_events(console: Console, report: LoweringReport) -> None:
     """One row a candidate, in the order they were decided."""
-    table = Table("#", "plugin", "operator", "decision", "source line", title="candidates")
+    table = folding_table("#", "plugin", "operator", "decision", "source line", title="candidates")
     events = [(plugin, event) for plugin in report.plugins for event in plugin.events]
     for plugin, event in sorted(events, key=lambda pair: pair[1].number or 0):
         if not plugin.enabled:
@@ -68,7 +85,7 @@ def print_outputs(console: Console, report: LoweringReport) -> None:
     if report.unverified:
         console.print(f"not compared with eager: {report.unverified}", highlight=False)
         return
-    table = Table("output", "dtype", "shape", "max |difference|", title="against eager")
+    table = folding_table("output", "dtype", "shape", "max |difference|", title="against eager")
     for output in report.outputs:
         name = (
             str(output.index) if output.method == "forward" else f"{output.method} {output.index}"

@@ -6,12 +6,10 @@ import json
 import sys
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.table import Table
-
 from graftwork.plugins.options import split_plugin_list
 
 from .progress import progress
+from .tables import console, folding_table
 
 
 def run_verify(
@@ -33,27 +31,31 @@ def run_verify(
     if as_json:
         print(json.dumps([result.to_json() for result in results], indent=2))
         sys.exit(1 if failed else 0)
-    console = Console()
-    table = Table("plugin", "property", "examples", "fired", "seconds", "result")
+    out = console()
+    table = folding_table("plugin", "property", "examples", "fired", "seconds", "result")
     for result in results:
-        outcome = "equal" if result.passed else "DIFFERS"
-        if result.references:
-            outcome += f" (reference stood in: {', '.join(result.references)})"
         table.add_row(
             result.plugin,
             result.property,
             str(result.examples),
             str(result.fired),
             f"{result.seconds:.1f}",
-            outcome,
+            "equal" if result.passed else "DIFFERS",
         )
-    console.print(table)
+    out.print(table)
+    for result in results:
+        for why in result.references:
+            out.print(
+                f"{result.plugin}, {result.property}: compared with a reference: {why}",
+                markup=False,
+                highlight=False,
+            )
     for result in failed:
-        console.print(
+        out.print(
             f"{result.plugin}, {result.property}: {result.message}", markup=False, highlight=False
         )
         if result.script:
-            console.print("reproduce it with:\n", highlight=False)
-            console.print(result.script, markup=False, highlight=False, soft_wrap=True)
-    console.print(f"{len(results) - len(failed)} passed, {len(failed)} failed", highlight=False)
+            out.print("reproduce it with:\n", highlight=False)
+            out.print(result.script, markup=False, highlight=False, soft_wrap=True)
+    out.print(f"{len(results) - len(failed)} passed, {len(failed)} failed", highlight=False)
     sys.exit(1 if failed else 0)

@@ -37,16 +37,18 @@ _interpreting = threading.RLock()
 
 
 def launch(kernel: Kernel, grid: Sequence[Size], *args: Any, **options: Any) -> None:
-    """Run or record ``kernel`` over ``grid`` (one to three sizes; each is raised to at least 1).
+    """Run or record ``kernel`` over ``grid``: one to three sizes, later ones raised to at least 1.
 
     ``args`` are the kernel's arguments in order; ``options`` are its ``tl.constexpr``
-    parameters and ``num_warps``, ``num_stages``. Kernels mask their accesses, so the one
-    program of an empty problem touches nothing.
+    parameters and ``num_warps``, ``num_stages``. Where the first size is 0 nothing runs, in a
+    compiled program too (its launcher returns); an empty tensor has no memory to touch.
 
     Raises:
         RuntimeError: real tensors that are neither on a GPU nor on the CPU.
     """
-    whole = tuple(at_least_one(size) for size in grid)
+    if isinstance(grid[0], int) and grid[0] == 0:
+        return
+    whole = (grid[0], *(at_least_one(size) for size in grid[1:]))
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
     if any(is_traced(tensor) for tensor in tensors):
         if isinstance(kernel, JITFunction):
@@ -135,7 +137,9 @@ def _interpreted(kernel: Kernel) -> Iterator[Kernel]:
         # nothing compiles in this process (seen on triton 3.7.1): patch once, and restore.
         scope = _patch_lang(tl.sum.fn)
         try:
-            yield InterpretedFunction(kernel.fn)
+            # Lanes past the end divide by sizes of 0; a GPU says nothing of it either.
+            with numpy.errstate(all="ignore"):
+                yield InterpretedFunction(kernel.fn)
         finally:
             scope.restore()
             JITFunction.__call__ = compiled_call

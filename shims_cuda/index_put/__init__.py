@@ -200,7 +200,7 @@ def _masked_select(self: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("masked_select: expected BoolTensor for mask")
     self, mask = broadcast(self, mask)
     offsets, count = mask_offsets(mask)
-    out: torch.Tensor = mask_values(self, mask, offsets, _size(count, mask))
+    out: torch.Tensor = mask_values(self, mask, offsets, count_as_size(count, mask))
     return out
 
 
@@ -208,11 +208,11 @@ def _nonzero(self: torch.Tensor) -> torch.Tensor:
     refuse_unsupported(self)
     mask = self if self.dtype == torch.bool else self != 0
     offsets, count = mask_offsets(mask)
-    out: torch.Tensor = mask_positions(mask, offsets, _size(count, mask))
+    out: torch.Tensor = mask_positions(mask, offsets, count_as_size(count, mask))
     return out
 
 
-def _size(count: torch.Tensor, mask: torch.Tensor) -> int:
+def count_as_size(count: torch.Tensor, mask: torch.Tensor) -> int:
     """The count as a size: the one host read."""
     size: Any = count.item()
     torch._check(size >= 0)  # type: ignore[no-untyped-call]  # torch has no types

@@ -79,11 +79,11 @@ def scatters(
     At most `most` values along `dim`; the other sizes, and the number of rows, up to `largest`.
     """
     rank = draw(st.integers(0, 3))
-    shape = [draw(st.integers(1, largest)) for _ in range(rank)]
+    shape = [draw(st.integers(0, largest)) for _ in range(rank)]
     dim = draw(st.integers(-rank, rank - 1)) if rank else 0
     taken = [draw(st.sampled_from((size, size, draw(st.integers(0, size))))) for size in shape]
     if rank:
-        taken[dim] = draw(st.integers(0, most))
+        taken[dim] = draw(st.integers(0, most if shape[dim] else 0))
     spare = [size + draw(st.sampled_from((0, 0, 1))) for size in taken]
     dtype = draw(st.sampled_from(kinds))
     seed = draw(seeds)

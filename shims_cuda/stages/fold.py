@@ -110,7 +110,7 @@ def _by_element(problem: Problem) -> Problem:
 
 
 def _tile(inner: Size) -> tuple[int, int]:
-    columns = min(1024, triton.next_power_of_2(inner)) if isinstance(inner, int) else 128
+    columns = min(1024, triton.next_power_of_2(max(inner, 1))) if isinstance(inner, int) else 128
     return max(1, 256 // columns), columns
 
 

@@ -125,7 +125,7 @@ def fill(problem: Problem) -> torch.Tensor:
 
 def row_tile(inner: object) -> tuple[int, int]:
     """Columns and rows of a tile of about 1024 elements for rows of `inner` elements."""
-    columns = min(1024, triton.next_power_of_2(inner)) if isinstance(inner, int) else 256
+    columns = min(1024, triton.next_power_of_2(max(inner, 1))) if isinstance(inner, int) else 256
     return columns, max(1, 1024 // max(columns, 16))
 
 

@@ -12,7 +12,15 @@ import math
 import torch
 import triton.language as tl
 
-from graftwork.plugins.toolkit.kernels import as_bytes, as_dtype, cdiv, fits_int32, jit, launch
+from graftwork.plugins.toolkit.kernels import (
+    as_bytes,
+    as_dtype,
+    at_least_one,
+    cdiv,
+    fits_int32,
+    jit,
+    launch,
+)
 from graftwork.plugins.toolkit.symbolic import Size, known
 
 BLOCK = 4096
@@ -24,7 +32,7 @@ def block_offsets(mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     Shapes (blocks,) and (), both int64.
     """
     kept = _flat(mask)
-    blocks = cdiv(kept.numel(), BLOCK)
+    blocks = at_least_one(cdiv(kept.numel(), BLOCK))  # every kernel reads its block's offset
     offsets = torch.empty(blocks, dtype=torch.int64, device=mask.device)
     launch(count_kept, (blocks,), kept, offsets, kept.numel(), BLOCK=BLOCK, num_warps=4)
     if known(blocks == 1):

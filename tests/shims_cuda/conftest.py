@@ -26,6 +26,7 @@ from graftwork.shims_cuda.stages import (
     planes,
     tiles,
 )
+from graftwork.shims_cuda.unique import kernels as unique_kernels
 
 TARGETS = {
     **{f"sm_{arch}": GPUTarget("cuda", arch, 32) for arch in (80, 86, 89, 90, 100, 120)},
@@ -116,7 +117,7 @@ def _type(arg: object) -> str:
 def one_kernel_a_dtype() -> Iterator[None]:
     """Compile no kernel anew for sizes that are 1 or multiples of 16, nor for alignment."""
     modules = (atomic_sum, columns, extremum, fold, grouping, last_writer, marks, mask)
-    modules += (planes, tiles, block_kernels, radix_kernels)
+    modules += (planes, tiles, block_kernels, radix_kernels, unique_kernels)
     parameters = [
         parameter
         for module in modules

@@ -23,6 +23,7 @@ from graftwork.shims_cuda.scatter_reduce import properties as reducing
 from graftwork.shims_cuda.sort import promises
 from graftwork.shims_cuda.stages.arguments import DTYPES
 from graftwork.shims_cuda.stages.drawing import FLOATS, HALVES, INTEGERS, scatters, with_special
+from graftwork.shims_cuda.unique import properties as distinct
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -180,6 +181,20 @@ LARGER: dict[str, tuple[str, str, Any, Callable[[torch.dtype], Any], dict[str, A
         "mask-picks",
         DTYPES,
         lambda dtype: putting.picks(24, (dtype,)),
+        {},
+    ),
+    "distinct elements": (
+        "unique",
+        "elements-equal-eager",
+        DTYPES,
+        lambda dtype: distinct.elements(40, (dtype,)),
+        {},
+    ),
+    "distinct slices": (
+        "unique",
+        "slices-equal-eager",
+        DTYPES,
+        lambda dtype: distinct.slices(12, (dtype,)),
         {},
     ),
     "long sorts": (

@@ -16,6 +16,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.interpreter import InterpreterBuilder
 
 from graftwork.plugins.toolkit import kernels
+from graftwork.shims_cuda import unique
 from graftwork.shims_cuda.attention.dense import dense_attention
 from graftwork.shims_cuda.attention.packed import varlen_attention
 from graftwork.shims_cuda.index_put import (
@@ -157,6 +158,13 @@ def sorts():
     return {"sort_block", "best_of_groups", "count_digits", "scan_chunks", "place_tiles"}
 
 
+def uniques():
+    x = torch.arange(40) // 3
+    unique._unique(x, True, True, True)
+    unique._unique_consecutive(x, True, True)
+    return {"count_kept", "scan_counts", "sort_block", "write_kept", "write_runs"}
+
+
 def attention():
     query, cu = torch.randn(4, 1, 16), torch.tensor([0, 4], dtype=torch.int32)
     tiles = [16, 16, 4, 1, 1]
@@ -178,7 +186,7 @@ def resize():
     return {"shrink_kernel", "windows_kernel", "resize_kernel", "fix_kernel", "bytes_kernel"}
 
 
-FAMILIES = (scatters, sums, extremes, masks, sorts, attention, resize)
+FAMILIES = (scatters, sums, extremes, masks, sorts, uniques, attention, resize)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

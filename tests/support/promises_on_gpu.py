@@ -6,7 +6,7 @@ from graftwork.plugins import Property
 from graftwork.plugins.checking import find_plugin
 from graftwork.plugins.verification import verify_property
 
-PLUGINS = ("scatter", "scatter-reduce", "index-put", "sort")
+PLUGINS = ("scatter", "scatter-reduce", "index-put", "sort", "unique")
 
 
 def promises_of(plugin: str) -> dict[str, Property]:

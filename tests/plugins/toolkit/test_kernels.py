@@ -105,11 +105,13 @@ def count_programs(x, out):
     tl.store(out, tl.num_programs(0))
 
 
-def test_an_empty_grid_still_runs_one_program() -> None:
-    """CUDA refuses a grid of no programs."""
+def test_an_empty_grid_runs_nothing_and_an_empty_later_dim_counts_as_one() -> None:
+    """CUDA refuses a grid without programs, and an empty tensor has no memory to touch."""
     out = torch.zeros(1, dtype=torch.int64)
-    launch(count_programs, (0,), torch.empty(0), out)
-    assert out.item() == 1
+    launch(count_programs, (0, 3), out, out)
+    assert out.item() == 0
+    launch(count_programs, (2, 0), out, out)
+    assert out.item() == 2
 
 
 def test_tracing_keeps_symbolic_shapes() -> None:

@@ -74,8 +74,17 @@ def test_wide_windows_span_several_reads() -> None:
     """pytorch/vision#7671: eager CUDA fails on 941 to 10. Here, also more columns than one
     program reads at once, which the interpreter's 512 show at a width of 3000."""
     close(ours(torch.ones(1, 1, 21, 941), (2, 10)), torch.ones(1, 1, 2, 10))
-    x = torch.rand(1, 1, 3, 3000)
-    close(ours(x, (2, 2)), aten(x, (2, 2)))
+    for height in (3, 6):
+        x = torch.rand(1, 1, height, 3000)
+        close(ours(x, (2, 2)), aten(x, (2, 2)))
+
+
+@pytest.mark.parametrize("factor", [0.3, 1.0, 2.0])
+def test_a_factor_that_does_not_fit_the_sizes_counts(factor: float) -> None:
+    """At 2.0 four windows overlap where the sizes let two; at 0.3 they leave rows out."""
+    x = torch.rand(1, 1, 40, 40)
+    expected = torch.ops.aten._upsample_bilinear2d_aa(x, [10, 12], False, factor, None)
+    close(resize_by_kernel(x, (10, 12), BILINEAR, False, (factor, None)), expected)
 
 
 def test_crops_are_read_in_place() -> None:

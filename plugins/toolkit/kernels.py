@@ -15,6 +15,7 @@ checker is told about those.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -168,8 +169,13 @@ def _interpreted(kernel: Kernel) -> Iterator[Kernel]:
         return
     with _interpreting:
         compiled_call, convert = JITFunction.__call__, interpreter._convert_float
+        builder = interpreter.interpreter_builder
+        options = builder.options
         JITFunction.__call__ = _call_interpreted
         interpreter._convert_float = _convert_float
+        # All products are exact there, but it does not know this one's name (triton 3.7.1).
+        known_names = (*options.allowed_dot_input_precisions, "bf16x6")
+        builder.options = dataclasses.replace(options, allowed_dot_input_precisions=known_names)
         # Triton's own functions see triton.language.core, kernels see triton.language. Triton
         # patches what a nested call sees on every call and never restores it, after which
         # nothing compiles in this process (seen on triton 3.7.1): patch once, and restore.
@@ -182,6 +188,7 @@ def _interpreted(kernel: Kernel) -> Iterator[Kernel]:
             scope.restore()
             JITFunction.__call__ = compiled_call
             interpreter._convert_float = convert
+            builder.options = options
 
 
 def _convert_float(values: Any, source: Any, target: Any, rounding: Any) -> Any:

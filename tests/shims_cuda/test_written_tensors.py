@@ -183,8 +183,9 @@ def attention():
 def resize():
     for dtype in (torch.float32, torch.uint8):
         x = (torch.rand(1, 2, 9, 8) * 255).to(dtype)
-        antialiased_resize(x, [4, 5], [6, 5], [0.0, 0.0], False, False, False)
-    return {"windows_kernel", "resize_kernel", "fix_kernel", "bytes_kernel"}
+        for height in (4, 5):
+            antialiased_resize(x, [height, 5], [6, 5], [0.0, 0.0], False, False, False)
+    return {"shrink_kernel", "windows_kernel", "resize_kernel", "fix_kernel", "bytes_kernel"}
 
 
 FAMILIES = (scatters, sums, extremes, masks, sorts, uniques, attention, resize)

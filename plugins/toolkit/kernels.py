@@ -4,7 +4,8 @@ A kernel family calls :func:`launch` and nothing else of Triton's launching mach
 
 - while an operator is traced (export, AOTInductor, fake tensors), the launch is recorded, so
   that the kernel is compiled into the program;
-- on CUDA tensors the kernel runs, with its device asserts on;
+- on CUDA tensors the kernel runs, with its device asserts on; a kernel in Gluon in place of
+  its stand-in (gluon.py);
 - on CPU tensors the same kernel runs under Triton's interpreter. No environment variable is
   needed, so one process can both interpret kernels and compile them.
 
@@ -27,6 +28,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpretedFunction, _patch_lang
 from triton.runtime.jit import JITFunction
 
+from .gluon import kernel_behind
 from .symbolic import Size, known
 
 Int = Size
@@ -58,7 +60,9 @@ def launch(kernel: Kernel, grid: Sequence[Size], *args: Any, **options: Any) -> 
         with _interpreted(kernel) as interpreted:
             interpreted[whole](*args, **options)
     elif device == "cuda":
-        kernel[whole](*args, **options, debug=True, sanitize_overflow=False)
+        behind = kernel_behind(kernel)
+        run = kernel if behind is None else behind
+        run[whole](*args, **options, debug=behind is None, sanitize_overflow=False)
     else:
         raise RuntimeError(f"Triton kernels run on cuda or cpu tensors, not on {device}")
 

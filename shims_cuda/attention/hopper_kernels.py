@@ -158,7 +158,7 @@ def copy_all(
         head_k = (head // group).to(gl.int64)
         k_first = sequence.to(gl.int64) * stride_kb + head_k * stride_kh
         v_first = sequence.to(gl.int64) * stride_vb + head_k * stride_vh
-        for half in gl.static_range(2):
+        for half in range(2):
             slot = turn % 2 * 2 + half
             mbarrier.wait(q_empty.index(slot), ((turn // 2) & 1) ^ 1)
             copy_tile(
@@ -198,17 +198,17 @@ def copy_all(
 
 
 @gluon.jit
+def mask(score, end, BLOCK_N: gl.constexpr, layout: gl.constexpr):
+    """The scores of a tile's keys before `end`, a number for each row; -inf for the others."""
+    column = gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout))
+    return gl.where(column[None, :] < end[:, None], score, float("-inf"))
+
+
+@gluon.jit
 def weigh(
-    score, norm, best, start, keys, row, scale,
-    BLOCK_N: gl.constexpr, MASKED: gl.constexpr, CAUSAL: gl.constexpr, layout: gl.constexpr,
+    score, norm, best, scale, MASKED: gl.constexpr
 ):  # fmt: skip
-    """One step of the running softmax, as `sweep_kernels.weigh`."""
-    if MASKED:
-        column = start + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout))
-        seen = (column < keys)[None, :]
-        if CAUSAL:
-            seen = seen & (column[None, :] <= row[:, None])
-        score = gl.where(seen, score, float("-inf"))
+    """One step of the running softmax, as `sweep_kernels.weigh`; MASKED scores may be -inf."""
     new_best = gl.maximum(best, gl.max(score, 1) * scale)
     safe = new_best
     if MASKED:
@@ -220,18 +220,31 @@ def weigh(
 
 
 @gluon.jit
+def end_of(tile, rows, keys, VARLEN: gl.constexpr, CAUSAL: gl.constexpr, layout: gl.constexpr):
+    """How many keys each row from `tile` on sees."""
+    end = gl.full([ROWS], 0, gl.int32, gl.SliceLayout(1, layout)) + keys
+    if CAUSAL:
+        row = tile + 1 + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
+        if VARLEN:
+            row += keys - rows
+        end = gl.minimum(end, row)
+    return end
+
+
+@gluon.jit
 def sweep(
     p, acc, norm, best, q, k_shared, v_shared, k_full, k_empty, v_full, v_empty, turns,
-    step, low, high, keys, row, scale, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
-    MASKED: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, HALF: gl.constexpr,
+    step, whole, count, end, scale, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
+    CAUSAL: gl.constexpr, TURNS: gl.constexpr, HALF: gl.constexpr,
     s_layout: gl.constexpr, o_layout: gl.constexpr,
 ):  # fmt: skip
-    """Go on over the tiles of keys high - 1 down to low: their scores, the last one's values.
+    """Go on over the tiles of keys count - 1 down to 0: their scores, the last one's values.
 
-    `p` are the weights of the tile before, whose values were not yet added to `acc`.
+    `p` are the weights of the tile before, whose values were not yet added to `acc`. Under a
+    causal mask the rows see keys before `end`, and whole tiles before `whole`.
     """
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, s_layout)
-    for back in range(0, high - low):
+    for back in range(0, count):
         old = step
         step += 1
         mbarrier.wait(k_full.index(step % STAGES), (step // STAGES) & 1)
@@ -243,15 +256,16 @@ def sweep(
         )
         mbarrier.wait(v_full.index(old % STAGES), (old // STAGES) & 1)
         fence_async_shared()
-        acc = warpgroup_mma(p, v_shared.index(old % STAGES), acc, is_async=True)
+        acc = warpgroup_mma(p, v_shared.index(old % STAGES), acc, use_acc=back > 0, is_async=True)
         if TURNS:
             mbarrier.arrive(turns.index(1 - HALF), count=1)
         score = warpgroup_mma_wait(1, [score])
         mbarrier.arrive(k_empty.index(step % STAGES), count=1)
-        weight, shrink, norm, best = weigh(
-            score, norm, best, (high - 1 - back) * BLOCK_N, keys, row, scale,
-            BLOCK_N, MASKED, CAUSAL, s_layout,
-        )  # fmt: skip
+        if CAUSAL:
+            tile = count - 1 - back
+            if tile >= whole:
+                score = mask(score, end - tile * BLOCK_N, BLOCK_N, s_layout)
+        weight, shrink, norm, best = weigh(score, norm, best, scale, CAUSAL)
         acc = warpgroup_mma_wait(0, [acc])
         mbarrier.arrive(v_empty.index(old % STAGES), count=1)
         acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, o_layout))[:, None]
@@ -291,7 +305,7 @@ def finish(
         mask=(tile + row < rows)[:, None],
     )
     if LSE:
-        total = best * 0.6931471805599453 + gl.log(norm)
+        total = (best + gl.log2(norm)) * 0.6931471805599453
         total = gl.where((norm == 0.0) | (best == float("inf")), float("inf"), total)
         row = tile + gl.arange(0, ROWS, gl.SliceLayout(1, s_layout))
         base = lse + head.to(gl.int64) * stride_lse + begin
@@ -313,16 +327,13 @@ def attend(
     zero = gl.zeros([ROWS, BLOCK_N], gl.float32, s_layout)
     no_best = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, s_layout))
     no_norm = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, s_layout))
-    lane = gl.arange(0, ROWS, gl.SliceLayout(1, s_layout))
 
     # The first scores of the first tile.
     step = 0
     turn = 0
     steps, head, tile, sequence, begin, rows, _, keys = hear(told, told_full, told_empty, turn)
     tile += HALF * ROWS
-    shift = keys * 0
-    if VARLEN:
-        shift = keys - rows
+    end = end_of(tile, rows, keys, VARLEN, CAUSAL, s_layout)
     there = steps > 0
     mbarrier.wait(q_full.index(HALF), 0, pred=there)
     mbarrier.wait(k_full.index(0), 0, pred=there)
@@ -332,43 +343,36 @@ def attend(
     )
     score = warpgroup_mma_wait(0, [score])
     mbarrier.arrive(k_empty.index(0), count=1, pred=there)
-    weight, _, norm, best = weigh(
-        score, no_norm, no_best, (steps - 1) * BLOCK_N, keys, tile + shift + lane, scale,
-        BLOCK_N, True, CAUSAL, s_layout,
-    )  # fmt: skip
+    score = mask(score, end - (steps - 1) * BLOCK_N, BLOCK_N, s_layout)
+    weight, _, norm, best = weigh(score, no_norm, no_best, scale, True)
     p = gl.convert_layout(weight.to(v_shared.dtype), p_layout)
     acc = gl.zeros([ROWS, D], gl.float32, o_layout)
 
     while steps > 0:
         slot = turn % 2 * 2 + HALF
-        row = tile + shift + lane
-        main = steps - 1
+        whole = 0
         if CAUSAL:
-            main = gl.minimum(gl.maximum(tile + shift + 1, 0) // BLOCK_N, main)
-            p, acc, norm, best, step = sweep(
-                p, acc, norm, best, q_shared.index(slot), k_shared, v_shared,
-                k_full, k_empty, v_full, v_empty, turns, step, main, steps - 1, keys, row, scale,
-                BLOCK_N, STAGES, True, CAUSAL, TURNS, HALF, s_layout, o_layout,
-            )  # fmt: skip
+            whole = tile + 1
+            if VARLEN:
+                whole += keys - rows
+            whole = gl.maximum(whole, 0) // BLOCK_N
         p, acc, norm, best, step = sweep(
             p, acc, norm, best, q_shared.index(slot), k_shared, v_shared,
-            k_full, k_empty, v_full, v_empty, turns, step, 0, main, keys, row, scale,
-            BLOCK_N, STAGES, False, CAUSAL, TURNS, HALF, s_layout, o_layout,
+            k_full, k_empty, v_full, v_empty, turns, step, whole, steps - 1, end, scale,
+            BLOCK_N, STAGES, CAUSAL, TURNS, HALF, s_layout, o_layout,
         )  # fmt: skip
         mbarrier.arrive(q_empty.index(slot), count=1)
 
         # The last values of this tile, the first scores of the next; past the last one its
         # scores are garbage that nothing uses.
         old = step
+        several = steps > 1
         step += 1
         turn += 1
         steps, next_head, next_tile, next_sequence, next_begin, next_rows, _, keys = hear(
             told, told_full, told_empty, turn
         )
         next_tile += HALF * ROWS
-        next_shift = keys * 0
-        if VARLEN:
-            next_shift = keys - next_rows
         there = steps > 0
         slot = turn % 2 * 2 + HALF
         mbarrier.wait(q_full.index(slot), (turn // 2) & 1, pred=there)
@@ -380,15 +384,15 @@ def attend(
         score = warpgroup_mma(q_shared.index(slot), k, zero, use_acc=False, is_async=True)
         mbarrier.wait(v_full.index(old % STAGES), (old // STAGES) & 1)
         fence_async_shared()
-        acc = warpgroup_mma(p, v_shared.index(old % STAGES), acc, is_async=True)
+        acc = warpgroup_mma(p, v_shared.index(old % STAGES), acc, use_acc=several, is_async=True)
         if TURNS:
             mbarrier.arrive(turns.index(1 - HALF), count=1)
         score = warpgroup_mma_wait(1, [score])
         mbarrier.arrive(k_empty.index(step % STAGES), count=1, pred=there)
-        weight, _, next_norm, next_best = weigh(
-            score, no_norm, no_best, (steps - 1) * BLOCK_N, keys, next_tile + next_shift + lane,
-            scale, BLOCK_N, True, CAUSAL, s_layout,
-        )  # fmt: skip
+        end = end_of(next_tile, next_rows, keys, VARLEN, CAUSAL, s_layout)
+        if CAUSAL or keys < steps * BLOCK_N:
+            score = mask(score, end - (steps - 1) * BLOCK_N, BLOCK_N, s_layout)
+        weight, _, next_norm, next_best = weigh(score, no_norm, no_best, scale, True)
         acc = warpgroup_mma_wait(0, [acc])
         mbarrier.arrive(v_empty.index(old % STAGES), count=1)
         p = gl.convert_layout(weight.to(v_shared.dtype), p_layout)
@@ -396,7 +400,6 @@ def attend(
             out, lse, acc, norm, best, begin, tile, rows, head, sequence,
             stride_ob, stride_ot, stride_oh, stride_lse, D, LSE, s_layout, o_layout,
         )  # fmt: skip
-        acc = gl.zeros([ROWS, D], gl.float32, o_layout)
         norm = next_norm
         best = next_best
         head = next_head
@@ -404,7 +407,6 @@ def attend(
         sequence = next_sequence
         begin = next_begin
         rows = next_rows
-        shift = next_shift
 
 
 @gluon.jit

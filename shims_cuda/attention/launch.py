@@ -182,7 +182,7 @@ def _run_hopper(
         *(*strides_o, 0 if lse is None else lse.stride(0)),
         **{"D": size, "BLOCK_N": tiles.keys, "STAGES": tiles.stages, "SWEEP": tiles.sweep},
         **{"VARLEN": problem.packed, "CAUSAL": problem.right == 0, "LSE": lse is not None},
-        **{"TURNS": size == 128},
+        **{"TURNS": size == 128 and problem.right != 0},
         **{f"STRIDE_{n}": strides[1] for n, strides in zip("QKV", tokens, strict=True)},
         num_warps=tiles.warps,
     )

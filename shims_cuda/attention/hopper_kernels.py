@@ -1,12 +1,11 @@
 # mypy: ignore-errors
 """The forward kernel for Hopper GPUs in Gluon: loads, products and softmax in warps of their own.
 
-A program of 16 warps goes through (head, tile of 128 query rows) after (head, tile): one warp
-deals them out, four copy tiles to shared memory, and twice four attend, 64 rows each. Those keep
-two products under way: the scores of the next keys are asked for before the softmax of this one,
-together with this one's weighted values; so do the last values of a tile and the first scores of
-the next tile. Tiles of keys go from the last to the first, so that all but the first of them are
-whole, and under a causal mask seen by every row.
+A program goes through (head, tile of 128 query rows) after (head, tile): one warp deals them out,
+four copy tiles to shared memory, and twice four attend, 64 rows each. Those keep two products
+under way: the scores of the next tile of keys, which is that of the next rows at the end, and the
+weighted values of this one. Tiles of keys go from the last to the first, so that all but the
+first are whole and, where a causal mask's edge does not cross two, seen by every row.
 
 Who waits for whom is said by barriers in shared memory: `full` after a tile was copied, `empty`
 after the products that read it. Names are those of `sweep_kernels`.
@@ -205,72 +204,14 @@ def mask(score, end, BLOCK_N: gl.constexpr, layout: gl.constexpr):
 
 
 @gluon.jit
-def weigh(
-    score, norm, best, scale, MASKED: gl.constexpr
-):  # fmt: skip
-    """One step of the running softmax, as `sweep_kernels.weigh`; MASKED scores may be -inf."""
+def weigh(score, norm, best, scale):
+    """One step of the running softmax, as `sweep_kernels.weigh`."""
     new_best = gl.maximum(best, gl.max(score, 1) * scale)
-    safe = new_best
-    if MASKED:
-        safe = gl.where(new_best == float("-inf"), 0.0, new_best)
+    safe = gl.where(new_best == float("-inf"), 0.0, new_best)
     weight = gl.exp2(score * scale - safe[:, None])
     shrink = gl.exp2(best - safe)
     norm = norm * shrink + gl.sum(weight, 1)
     return weight, shrink, norm, new_best
-
-
-@gluon.jit
-def end_of(tile, rows, keys, VARLEN: gl.constexpr, CAUSAL: gl.constexpr, layout: gl.constexpr):
-    """How many keys each row from `tile` on sees."""
-    end = gl.full([ROWS], 0, gl.int32, gl.SliceLayout(1, layout)) + keys
-    if CAUSAL:
-        row = tile + 1 + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
-        if VARLEN:
-            row += keys - rows
-        end = gl.minimum(end, row)
-    return end
-
-
-@gluon.jit
-def sweep(
-    p, acc, norm, best, q, k_shared, v_shared, k_full, k_empty, v_full, v_empty, turns,
-    step, whole, count, end, scale, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
-    CAUSAL: gl.constexpr, TURNS: gl.constexpr, HALF: gl.constexpr,
-    s_layout: gl.constexpr, o_layout: gl.constexpr,
-):  # fmt: skip
-    """Go on over the tiles of keys count - 1 down to 0: their scores, the last one's values.
-
-    `p` are the weights of the tile before, whose values were not yet added to `acc`. Under a
-    causal mask the rows see keys before `end`, and whole tiles before `whole`.
-    """
-    zero = gl.zeros([ROWS, BLOCK_N], gl.float32, s_layout)
-    for back in range(0, count):
-        old = step
-        step += 1
-        mbarrier.wait(k_full.index(step % STAGES), (step // STAGES) & 1)
-        if TURNS:
-            mbarrier.wait(turns.index(HALF), old & 1)
-        fence_async_shared()
-        score = warpgroup_mma(
-            q, k_shared.index(step % STAGES).permute((1, 0)), zero, use_acc=False, is_async=True
-        )
-        mbarrier.wait(v_full.index(old % STAGES), (old // STAGES) & 1)
-        fence_async_shared()
-        acc = warpgroup_mma(p, v_shared.index(old % STAGES), acc, use_acc=back > 0, is_async=True)
-        if TURNS:
-            mbarrier.arrive(turns.index(1 - HALF), count=1)
-        score = warpgroup_mma_wait(1, [score])
-        mbarrier.arrive(k_empty.index(step % STAGES), count=1)
-        if CAUSAL:
-            tile = count - 1 - back
-            if tile >= whole:
-                score = mask(score, end - tile * BLOCK_N, BLOCK_N, s_layout)
-        weight, shrink, norm, best = weigh(score, norm, best, scale, CAUSAL)
-        acc = warpgroup_mma_wait(0, [acc])
-        mbarrier.arrive(v_empty.index(old % STAGES), count=1)
-        acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, o_layout))[:, None]
-        p = gl.convert_layout(weight.to(v_shared.dtype), gl.DotOperandLayout(0, o_layout, 2))
-    return p, acc, norm, best, step
 
 
 @gluon.constexpr_function
@@ -313,6 +254,18 @@ def finish(
 
 
 @gluon.jit
+def end_of(tile, rows, keys, VARLEN: gl.constexpr, CAUSAL: gl.constexpr, layout: gl.constexpr):
+    """How many keys each row from `tile` on sees."""
+    end = gl.full([ROWS], 0, gl.int32, gl.SliceLayout(1, layout)) + keys
+    if CAUSAL:
+        row = tile + 1 + gl.arange(0, ROWS, gl.SliceLayout(1, layout))
+        if VARLEN:
+            row += keys - rows
+        end = gl.minimum(end, row)
+    return end
+
+
+@gluon.jit
 def attend(
     out, lse, told, told_full, told_empty, q_shared, k_shared, v_shared,
     q_full, q_empty, k_full, k_empty, v_full, v_empty, turns, scale,
@@ -320,7 +273,13 @@ def attend(
     HALF: gl.constexpr, D: gl.constexpr, BLOCK_N: gl.constexpr, STAGES: gl.constexpr,
     VARLEN: gl.constexpr, CAUSAL: gl.constexpr, LSE: gl.constexpr, TURNS: gl.constexpr,
 ):  # fmt: skip
-    """Attend with one half of the rows of every tile."""
+    """Attend with one half of the rows of every tile.
+
+    One loop for all, since code is fetched slower than it is executed. A step asks for the scores
+    of the next keys, which may be those of the next tile of rows, and for the values of the last
+    ones. Its first round has no last ones, its last round no next ones; what those give is not
+    used.
+    """
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
     o_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
     p_layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 2)
@@ -328,78 +287,80 @@ def attend(
     no_best = gl.full([ROWS], float("-inf"), gl.float32, gl.SliceLayout(1, s_layout))
     no_norm = gl.zeros([ROWS], gl.float32, gl.SliceLayout(1, s_layout))
 
-    # The first scores of the first tile.
+    p = gl.convert_layout(zero.to(v_shared.dtype), p_layout)
+    acc = gl.zeros([ROWS, D], gl.float32, o_layout)
+    norm = no_norm
+    best = no_best
+    head = gl.program_id(0) * 0
+    tile = head
+    sequence = head
+    begin = head
+    rows = head
+    keys = head
+    whole = head
     step = 0
     turn = 0
-    steps, head, tile, sequence, begin, rows, _, keys = hear(told, told_full, told_empty, turn)
-    tile += HALF * ROWS
-    end = end_of(tile, rows, keys, VARLEN, CAUSAL, s_layout)
-    there = steps > 0
-    mbarrier.wait(q_full.index(HALF), 0, pred=there)
-    mbarrier.wait(k_full.index(0), 0, pred=there)
-    fence_async_shared()
-    score = warpgroup_mma(
-        q_shared.index(HALF), k_shared.index(0).permute((1, 0)), zero, use_acc=False, is_async=True
-    )
-    score = warpgroup_mma_wait(0, [score])
-    mbarrier.arrive(k_empty.index(0), count=1, pred=there)
-    score = mask(score, end - (steps - 1) * BLOCK_N, BLOCK_N, s_layout)
-    weight, _, norm, best = weigh(score, no_norm, no_best, scale, True)
-    p = gl.convert_layout(weight.to(v_shared.dtype), p_layout)
-    acc = gl.zeros([ROWS, D], gl.float32, o_layout)
-
-    while steps > 0:
-        slot = turn % 2 * 2 + HALF
-        whole = 0
-        if CAUSAL:
-            whole = tile + 1
-            if VARLEN:
-                whole += keys - rows
-            whole = gl.maximum(whole, 0) // BLOCK_N
-        p, acc, norm, best, step = sweep(
-            p, acc, norm, best, q_shared.index(slot), k_shared, v_shared,
-            k_full, k_empty, v_full, v_empty, turns, step, whole, steps - 1, end, scale,
-            BLOCK_N, STAGES, CAUSAL, TURNS, HALF, s_layout, o_layout,
-        )  # fmt: skip
-        mbarrier.arrive(q_empty.index(slot), count=1)
-
-        # The last values of this tile, the first scores of the next; past the last one its
-        # scores are garbage that nothing uses.
-        old = step
-        several = steps > 1
-        step += 1
-        turn += 1
-        steps, next_head, next_tile, next_sequence, next_begin, next_rows, _, keys = hear(
-            told, told_full, told_empty, turn
-        )
-        next_tile += HALF * ROWS
-        there = steps > 0
-        slot = turn % 2 * 2 + HALF
-        mbarrier.wait(q_full.index(slot), (turn // 2) & 1, pred=there)
-        mbarrier.wait(k_full.index(step % STAGES), (step // STAGES) & 1, pred=there)
+    left = head  # steps of this tile
+    added = left > 0  # whether values of this tile were added up
+    while left >= 0:
+        new = left == 0
+        next_head = head
+        next_tile = tile
+        next_sequence = sequence
+        next_begin = begin
+        next_rows = rows
+        if new:
+            mbarrier.arrive(q_empty.index((turn + 1) % 2 * 2 + HALF), count=1, pred=turn > 0)
+            left, next_head, next_tile, next_sequence, next_begin, next_rows, _, keys = hear(
+                told, told_full, told_empty, turn
+            )
+            next_tile += HALF * ROWS
+            # Tiles of keys that every row sees.
+            if CAUSAL:
+                whole = next_tile + 1
+                if VARLEN:
+                    whole += keys - next_rows
+                whole = gl.maximum(whole, 0) // BLOCK_N
+            slot = turn % 2 * 2 + HALF
+            mbarrier.wait(q_full.index(slot), (turn // 2) & 1, pred=left > 0)
+            turn += 1
+        there = left > 0
+        left -= 1
+        stage = step % STAGES
+        mbarrier.wait(k_full.index(stage), (step // STAGES) & 1, pred=there)
         if TURNS:
-            mbarrier.wait(turns.index(HALF), old & 1)
+            mbarrier.wait(turns.index(HALF), step & 1)
         fence_async_shared()
-        k = k_shared.index(step % STAGES).permute((1, 0))
-        score = warpgroup_mma(q_shared.index(slot), k, zero, use_acc=False, is_async=True)
-        mbarrier.wait(v_full.index(old % STAGES), (old // STAGES) & 1)
+        q = q_shared.index((turn + 1) % 2 * 2 + HALF)
+        k = k_shared.index(stage).permute((1, 0))
+        score = warpgroup_mma(q, k, zero, use_acc=False, is_async=True)
+        old = gl.maximum(step - 1, 0)
+        mbarrier.wait(v_full.index(old % STAGES), (old // STAGES) & 1, pred=step > 0)
         fence_async_shared()
-        acc = warpgroup_mma(p, v_shared.index(old % STAGES), acc, use_acc=several, is_async=True)
+        acc = warpgroup_mma(p, v_shared.index(old % STAGES), acc, use_acc=added, is_async=True)
         if TURNS:
             mbarrier.arrive(turns.index(1 - HALF), count=1)
         score = warpgroup_mma_wait(1, [score])
-        mbarrier.arrive(k_empty.index(step % STAGES), count=1, pred=there)
-        end = end_of(next_tile, next_rows, keys, VARLEN, CAUSAL, s_layout)
-        if CAUSAL or keys < steps * BLOCK_N:
-            score = mask(score, end - (steps - 1) * BLOCK_N, BLOCK_N, s_layout)
-        weight, _, next_norm, next_best = weigh(score, no_norm, no_best, scale, True)
+        mbarrier.arrive(k_empty.index(stage), count=1, pred=there)
+        if CAUSAL:
+            partly = new | (left >= whole)
+        else:
+            partly = new & (keys < (left + 1) * BLOCK_N)
+        if partly:
+            end = end_of(next_tile, next_rows, keys, VARLEN, CAUSAL, s_layout)
+            score = mask(score, end - left * BLOCK_N, BLOCK_N, s_layout)
+        weight, shrink, next_norm, next_best = weigh(
+            score, gl.where(new, no_norm, norm), gl.where(new, no_best, best), scale
+        )
         acc = warpgroup_mma_wait(0, [acc])
-        mbarrier.arrive(v_empty.index(old % STAGES), count=1)
+        mbarrier.arrive(v_empty.index(old % STAGES), count=1, pred=step > 0)
+        if new:
+            finish(
+                out, lse, acc, norm, best, begin, tile, rows, head, sequence,
+                stride_ob, stride_ot, stride_oh, stride_lse, D, LSE, s_layout, o_layout,
+            )  # fmt: skip
+        acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, o_layout))[:, None]
         p = gl.convert_layout(weight.to(v_shared.dtype), p_layout)
-        finish(
-            out, lse, acc, norm, best, begin, tile, rows, head, sequence,
-            stride_ob, stride_ot, stride_oh, stride_lse, D, LSE, s_layout, o_layout,
-        )  # fmt: skip
         norm = next_norm
         best = next_best
         head = next_head
@@ -407,6 +368,8 @@ def attend(
         sequence = next_sequence
         begin = next_begin
         rows = next_rows
+        added = new == 0
+        step += 1
 
 
 @gluon.jit

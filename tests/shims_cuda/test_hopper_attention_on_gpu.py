@@ -71,7 +71,7 @@ def test_packed_attention(size: int, causal: bool, dtype: torch.dtype, examples:
     draw = random.Random(f"{size} {causal} {dtype}")
     torch.manual_seed(draw.randrange(1 << 30))
     for _ in range(5 * examples):
-        heads, group = draw.choice([4, 8]), draw.choice([1, 2, 4])
+        heads, group = 4, draw.choice([1, 4])  # others would be kernels of their own to compile
         keys = [draw.choice(LENGTHS) for _ in range(draw.randint(1, 6))] + [5]
         rows = [n if draw.random() < 0.5 else draw.choice(LENGTHS) for n in keys]
         cu_q, cu_k = offsets(rows, 3), offsets(keys, 2)
@@ -155,7 +155,7 @@ def test_dense_attention(size: int, causal: bool, examples: int) -> None:
     draw = random.Random(f"{size} {causal}")
     torch.manual_seed(draw.randrange(1 << 30))
     for _ in range(2 * examples):
-        batch, heads, group = draw.randint(1, 3), draw.choice([2, 4]), draw.choice([1, 2])
+        batch, heads, group = draw.randint(1, 3), 4, draw.choice([1, 2])
         rows, keys = draw.choice(LENGTHS[1:]), draw.choice(LENGTHS[1:])
         if draw.random() < 0.5:
             rows = keys

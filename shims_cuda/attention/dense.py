@@ -70,7 +70,7 @@ def attend_dense(
         sweep, long = group if is_causal else 1, known(k.shape[2] >= LONG)
         if mask is None and (scale is None or scale > 0) and rows_aligned(q, k, v, tokens=2):
             causal_heads = q.shape[1] if is_causal else 0
-            tiles = hopper_tiles(q.shape[-1], v.shape[-1], itemsize, archs, causal_heads, long)
+            tiles = hopper_tiles(q.shape[-1], v.shape[-1], itemsize, archs, causal_heads)
         if tiles is None:
             plain = mask is None and not is_causal
             tiles = forward_tiles(size, itemsize, precision, archs, sweep, long, plain)

@@ -56,7 +56,7 @@ def attend_packed(
         if simple and call.scale > 0 and rows_aligned(query, key, value, tokens=0):
             causal_heads = heads if call.right == 0 else 0
             sizes = (query.shape[-1], value.shape[-1])
-            tiles = hopper_tiles(*sizes, itemsize, archs, causal_heads, long)
+            tiles = hopper_tiles(*sizes, itemsize, archs, causal_heads)
         if tiles is None:
             plain = simple and call.right < 0
             tiles = forward_tiles(size, itemsize, precision, archs, sweep, long, plain)

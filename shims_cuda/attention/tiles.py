@@ -94,7 +94,7 @@ def forward_tiles(
 
 
 def hopper_tiles(
-    size: int, size_v: int, itemsize: int, archs: Sequence[str], causal_heads: int, long: bool
+    size: int, size_v: int, itemsize: int, archs: Sequence[str], causal_heads: int
 ) -> Tiles | None:
     """Tiles of the kernel for Hopper GPUs, or None where it is not the one to take.
 
@@ -104,9 +104,6 @@ def hopper_tiles(
     if tuple(archs) != ("sm_90",) or not gluon.available():
         return None
     if itemsize != 2 or size != size_v or size not in (64, 128):
-        return None
-    # Short causal sequences are faster in the other kernel.
-    if causal_heads and not (long and size == 128):
         return None
     stages = 2 if size == 128 else 3
     return Tiles(128, 128, 4, stages, max(1, causal_heads), programs=_multiprocessors())

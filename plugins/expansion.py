@@ -256,7 +256,8 @@ def _renamed_symbols(node: fx.Node, traced: fx.Graph) -> Callable[[fx.Node], Non
     assert mode is not None
 
     def rename(copied: fx.Node) -> None:
-        copied.meta["val"] = rename_symbols(copied.meta["val"], names, mode)
+        if "val" in copied.meta:  # an assertion has none
+            copied.meta["val"] = rename_symbols(copied.meta["val"], names, mode)
         if bindings := unbacked_bindings(copied):
             copied.meta["unbacked_bindings"] = {names[s]: path for s, path in bindings.items()}
 

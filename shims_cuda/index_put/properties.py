@@ -126,7 +126,9 @@ def puts(
         own = [draw(st.sampled_from((size, size, 1))) for size in together]
         own = own[draw(st.integers(0, len(own))) :] if number else together
         layout = draw(layouts)
-        index.append(indices(own, shape[d], seed + number, wraps=True, layout=layout))
+        which = draw(st.sampled_from((torch.int64, torch.int32)))
+        drawn = indices(own, shape[d], seed + number, wraps=True, dtype=which, layout=layout)
+        index.append(drawn)
     dtype = draw(st.sampled_from(kinds))
     x = values(shape, dtype, seed + 8, draw(layouts))
     wanted = aten.index(x, _places(index, at)).shape
@@ -150,7 +152,10 @@ def mask_puts(draw: st.DrawFn, largest: int = 5, kinds: Sequence[torch.dtype] = 
 
 @st.composite
 def masked(
-    draw: st.DrawFn, largest: int = 5, kinds: Sequence[torch.dtype] = DTYPES
+    draw: st.DrawFn,
+    largest: int = 5,
+    kinds: Sequence[torch.dtype] = DTYPES,
+    of: Sequence[torch.dtype] = (torch.bool,),
 ) -> tuple[torch.Tensor, list[torch.Tensor], tuple[int, ...]]:
     """A tensor; a mask over some of its adjacent dims, and maybe integers; where they go."""
     rank = draw(st.integers(1, 3))
@@ -158,10 +163,10 @@ def masked(
     at = draw(st.integers(0, rank - 1))
     end = draw(st.integers(at + 1, rank))
     seed = draw(seeds)
-    index = [values(shape[at:end], torch.bool, seed, draw(layouts))]
+    index = [values(shape[at:end], draw(st.sampled_from(of)), seed, draw(layouts))]
     places: tuple[int, ...] = (at,)
     if end < rank and shape[end] and draw(st.booleans()):
-        kept = int(index[0].sum())
+        kept = int(index[0].count_nonzero())
         sizes = draw(st.sampled_from(([], [1], [kept if kept > 1 else 1 + kept])))
         integers = indices(sizes, shape[end], seed + 2, wraps=True)
         index, places = [*index, integers], (at, at + 1)
@@ -171,8 +176,8 @@ def masked(
 
 @st.composite
 def picks(draw: st.DrawFn, largest: int = 5, kinds: Sequence[torch.dtype] = DTYPES) -> Case:
-    """`x[mask]`, masked_select with broadcasting, nonzero."""
-    x, index, at = draw(masked(largest, kinds))
+    """`x[mask]`, also of bytes, masked_select with broadcasting, nonzero."""
+    x, index, at = draw(masked(largest, kinds, (torch.bool, torch.uint8)))
     if draw(st.booleans()):
         return Case(pick, (x, *index), {"at": at})
     if draw(st.booleans()):

@@ -16,6 +16,7 @@ from torch._ops import OpOverload
 from graftwork.plugins import Declined, PluginInfo, Property, hookimpl
 from graftwork.plugins.toolkit.kernels import as_bytes, cdiv, launch
 from graftwork.plugins.toolkit.symbolic import known
+from graftwork.plugins.torch_private import upper_bound
 
 from ..index_put import count_as_size, mask_offsets, mask_positions, mask_values
 from ..sort.operators import sort
@@ -138,7 +139,7 @@ def _of_elements(
     """Of the runs of `values`, which are the elements of `x` in `order`."""
     first = _begins(values)
     offsets, total = mask_offsets(first)
-    count = count_as_size(total, first)
+    count = _bounded(count_as_size(total, first), first)
     inverse, counts = runs(first, offsets, order, count, return_inverse, return_counts)
     distinct = mask_values(values, first, offsets, count)
     return distinct, inverse.view(x.shape) if return_inverse else inverse, counts
@@ -155,7 +156,7 @@ def _of_slices(
     """Of the runs of `rows`, which are the slices of `x` along `dim` in `order`."""
     first = _begins(rows)
     offsets, total = mask_offsets(first)
-    count = count_as_size(total, first)
+    count = _bounded(count_as_size(total, first), first)
     inverse, counts = runs(first, offsets, order, count, return_inverse, return_counts)
     place = mask_positions(first, offsets, count)[:, 0]
     distinct = rows[place].view(count, *x.movedim(dim, 0).shape[1:])
@@ -177,3 +178,14 @@ def _begins(rows: torch.Tensor) -> torch.Tensor:
     place = torch.arange(rows.shape[0], device=rows.device)
     differs = rows != rows[(place - 1).clamp(min=0)]
     return (differs if rows.dim() == 1 else differs.any(1)) | (place == 0)
+
+
+def _bounded(count: int, first: torch.Tensor) -> int:
+    """The count; a program checks it against its largest value, by which memory is planned.
+
+    Export says so itself of `nonzero`, but of `unique` only where the input's size is fixed.
+    """
+    most = upper_bound(first.numel())
+    if isinstance(count, torch.SymInt) and most is not None:
+        aten._assert_scalar.default(count <= most, f"more than {most} distinct elements")
+    return count

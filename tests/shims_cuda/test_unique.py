@@ -1,10 +1,13 @@
 """unique: distinct elements and slices, over blocks, among NaN, beyond its reach, compiled."""
 
+import operator
+
 import pytest
 import torch
 
 from graftwork.lowering import lower
-from graftwork.plugins import Declined
+from graftwork.plugins import Declined, LoweringContext, rewrite_program
+from graftwork.plugins.checking import find_plugin, select_plugin_alone
 from graftwork.plugins.verification import assert_verified
 from graftwork.shims_cuda import unique
 from graftwork.shims_cuda.stages import mask as masks
@@ -72,9 +75,22 @@ class Voxels(torch.nn.Module):
         return cells, sums.index_add(0, cell, features) / counts[:, None]
 
 
+COUNT = torch.export.Dim("count", min=0, max=1000)
+CLOUD = (torch.rand(50, 3), torch.randn(50, 8))
+SHAPES = ({0: COUNT}, {0: COUNT})
+
+
+def test_a_program_says_how_many_there_are_at_most():
+    """ExecuTorch plans memory by it: "Cannot evaluate a finite upper bound"."""
+    program = torch.export.export(Voxels(), CLOUD, dynamic_shapes=SHAPES)
+    selection = select_plugin_alone(find_plugin("unique"))
+    context = LoweringContext(target="cuda", device="cuda")
+    graph = rewrite_program(program, selection, context)[0].graph
+    checks = graph.find_nodes(op="call_function", target=operator.le)
+    assert 1000 in [check.args[1] for check in checks]
+
+
 def test_voxels_of_a_point_cloud_lower_to_cuda(tmp_path, deep):
-    inputs = torch.rand(50, 3), torch.randn(50, 8)
-    lowered = lower(
-        Voxels(), inputs, target="cuda", archs=["sm_90"], directory=tmp_path, verify=False
-    )
+    settings = {"target": "cuda", "archs": ["sm_90"], "directory": tmp_path, "verify": False}
+    lowered = lower(Voxels(), CLOUD, dynamic_shapes=SHAPES, **settings)
     assert {p.id: p.fired for p in lowered.report.plugins}["unique"] == 1

@@ -27,7 +27,13 @@ from torch.nn.attention.varlen import varlen_attn
 from graftwork.plugins.toolkit.packed import VARLEN_ATTN, bind, reference
 from graftwork.shims_cuda.attention.dense import dense_attention
 from graftwork.shims_cuda.attention.packed import varlen_attention
-from graftwork.shims_cuda.attention.tiles import LONG, Tiles, forward_tiles, split_tiles
+from graftwork.shims_cuda.attention.tiles import (
+    LONG,
+    Tiles,
+    forward_tiles,
+    hopper_tiles,
+    split_tiles,
+)
 
 HEADS = 16
 BATCHES = {
@@ -96,13 +102,18 @@ def ours(
 def default(
     size: int, causal: bool, keys: int, itemsize: int = 2, precision: str = "ieee"
 ) -> Tiles:
-    sweep = HEADS if causal else 1
-    return forward_tiles(size, itemsize, precision, ("sm_90",), sweep, keys >= LONG, not causal)
+    sweep, long = HEADS if causal else 1, keys >= LONG
+    hopper = hopper_tiles(size, size, itemsize, ("sm_90",), HEADS if causal else 0)
+    if hopper is not None:
+        return hopper
+    return forward_tiles(size, itemsize, precision, ("sm_90",), sweep, long, not causal)
 
 
 def candidates(size: int, causal: bool, keys: int, search: bool) -> list[Tiles]:
     sweep = HEADS if causal else 1
     others = [Tiles(*numbers, sweep) for numbers in OTHERS[size]] if search else []
+    if search:
+        others.append(forward_tiles(size, 2, "ieee", ("sm_90",), sweep, keys >= LONG, not causal))
     return list(dict.fromkeys([default(size, causal, keys), *others]))
 
 
@@ -230,7 +241,7 @@ def forward(search: bool) -> list[dict[str, Any]]:
             call = lambda: F.scaled_dot_product_attention(*dense, is_causal=causal)  # noqa: B023, E731
             row["sdpa"] = flops / seconds(call) / 1e12
             timed = {
-                str((t.rows, t.keys, t.warps, t.stages, t.fixed)): flops
+                str((t.rows, t.keys, t.warps, t.stages, t.fixed, t.programs)): flops
                 / seconds(lambda t=t: ours(q, k, v, cu, causal, t))  # noqa: B023
                 / 1e12
                 for t in candidates(size, causal, longest, search)

@@ -41,6 +41,7 @@ __all__ = [
     "give_back_pool",
     "has_cuda_build",
     "inductor_algorithm_selector",
+    "inductor_async_compile",
     "inductor_codegen_common",
     "inductor_compile_fx",
     "inductor_config",
@@ -466,6 +467,13 @@ def inductor_utils() -> ModuleType:
 def inductor_vector_extensions() -> ModuleType:
     """torch._inductor.cpu_vec_isa: valid_vec_isa_list, those that this machine runs."""
     from torch._inductor import cpu_vec_isa as module
+
+    return module
+
+
+def inductor_async_compile() -> ModuleType:
+    """torch._inductor.async_compile: AsyncCompile, which compiles kernels or has it done."""
+    from torch._inductor import async_compile as module
 
     return module
 

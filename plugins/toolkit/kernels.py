@@ -5,7 +5,8 @@ else of Triton's launching machinery:
 
 - while an operator is traced (export, AOTInductor, fake tensors), the launch is recorded, so
   that the kernel is compiled into the program;
-- on CUDA tensors the kernel runs, with its device asserts on;
+- on CUDA tensors the kernel runs, with its device asserts on; a kernel in Gluon in place of
+  its stand-in (gluon.py);
 - on CPU tensors the same kernel runs under Triton's interpreter. No environment variable is
   needed, so one process can both interpret kernels and compile them.
 
@@ -31,6 +32,7 @@ from triton.runtime.interpreter import InterpretedFunction, _patch_lang
 from triton.runtime.jit import JITFunction
 
 from ..torch_private import dispatch_mode_is_active
+from .gluon import kernel_behind
 from .symbolic import Size, known
 
 R = TypeVar("R")
@@ -93,7 +95,9 @@ def launch(kernel: Kernel, grid: Sequence[Size], *args: Any, **options: Any) -> 
         tensor = arg
     assert tensor is not None, "a kernel without tensors writes nothing"
     if tensor.is_cuda:
-        kernel[whole](*args, **options, debug=True, sanitize_overflow=False)
+        behind = kernel_behind(kernel)
+        run = kernel if behind is None else behind
+        run[whole](*args, **options, debug=behind is None, sanitize_overflow=False)
     elif tensor.is_cpu:
         with _interpreted(kernel) as interpreted:
             interpreted[whole](*args, **options)

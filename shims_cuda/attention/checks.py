@@ -34,3 +34,17 @@ def check_scale(scale: float | None) -> None:
 def rows_contiguous(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor with a contiguous last dimension; a copy where it has none."""
     return tensor if known(tensor.stride(-1) == 1) else tensor.contiguous()
+
+
+def rows_aligned(*tensors: torch.Tensor, tokens: int) -> bool:
+    """Whether every row begins at 16 bytes, and the distance between tokens (dimension `tokens`)
+    is known."""
+    return all(
+        isinstance(tensor.stride(tokens), int)
+        and tensor.stride(tokens) < 1 << 20
+        and all(
+            known(number * tensor.element_size() % 16 == 0)
+            for number in (tensor.storage_offset(), *tensor.stride()[:-1])
+        )
+        for tensor in tensors
+    )

@@ -12,9 +12,17 @@ from graftwork.plugins.toolkit.kernels import is_traced, kernel_op
 from graftwork.plugins.toolkit.symbolic import Size, known
 from graftwork.plugins.torch_private import untraced
 
-from .checks import check_operands, check_scale, rows_contiguous
+from .checks import check_operands, check_scale, rows_aligned, rows_contiguous
 from .launch import Problem, run_forward, run_split
-from .tiles import LONG, SPLIT_KEYS, Tiles, forward_tiles, split_tiles, target_archs
+from .tiles import (
+    LONG,
+    SPLIT_KEYS,
+    Tiles,
+    forward_tiles,
+    hopper_tiles,
+    split_tiles,
+    target_archs,
+)
 
 SDPA: OpOverload = torch.ops.aten.scaled_dot_product_attention.default
 
@@ -60,8 +68,12 @@ def attend_dense(
     split = tiles is not None
     if tiles is None:
         sweep, long = group if is_causal else 1, known(k.shape[2] >= LONG)
-        plain = mask is None and not is_causal
-        tiles = forward_tiles(size, itemsize, precision, archs, sweep, long, plain)
+        if mask is None and (scale is None or scale > 0) and rows_aligned(q, k, v, tokens=2):
+            causal_heads = q.shape[1] if is_causal else 0
+            tiles = hopper_tiles(q.shape[-1], v.shape[-1], itemsize, archs, causal_heads)
+        if tiles is None:
+            plain = mask is None and not is_causal
+            tiles = forward_tiles(size, itemsize, precision, archs, sweep, long, plain)
     out = dense_attention(
         q,
         k,

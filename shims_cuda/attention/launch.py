@@ -12,7 +12,7 @@ from graftwork.plugins.toolkit import kernels as launching
 from graftwork.plugins.toolkit.kernels import cdiv, launch
 from graftwork.plugins.toolkit.symbolic import Size, known
 
-from . import forward_kernels, plan_kernels, split_kernels
+from . import forward_kernels, plan_kernels, split_kernels, stand_in_kernels
 from .tiles import Tiles, block, chunk_keys
 
 LOG2_E = 1.4426950408889634
@@ -131,24 +131,18 @@ def run_forward(
 ) -> None:
     """Fill `out` (strides batch, token, head) and `lse` (heads, tokens), one tile a program."""
     if launching.is_interpreted(problem.query):
-        # The interpreter pays by the step, so a step does as much as for half types on a GPU.
-        tiles = dataclasses.replace(tiles, rows=64, keys=64)
-    mask, cu_q, cu_k, used, table = problem.pointers()
+        # The interpreter pays by the step, so a step does as much as for half types on a GPU;
+        # it knows Triton alone.
+        tiles = dataclasses.replace(tiles, rows=64, keys=64, programs=0)
+    if tiles.programs:
+        _run_hopper(problem, out, strides_o, lse, tiles)
+        return
+    mask, _, _, _, table = problem.pointers()
     plan = problem.query
     count = cdiv(problem.tokens_q, tiles.rows) * problem.batches
     if problem.packed:
-        # Each sequence, and what lies before the first and past the last, may end in a part of
-        # a tile.
-        count = problem.tokens_q // tiles.rows + problem.batches + 2
-        plan = out.new_empty(8 + 8 * count, dtype=torch.int32)
-        launch(
-            plan_kernels.plan_kernel,
-            (cdiv(problem.batches + 2, SLOTS),),
-            *(cu_q, cu_k, used, plan, problem.batches, problem.tokens_q, problem.tokens_k),
-            **{"BLOCK_M": tiles.rows, "SLOTS": SLOTS, "WIDE": 32},
-            **{"USED": problem.used is not None, "PAGED": problem.table is not None},
-            num_warps=4,
-        )
+        count = _tiles_at_most(problem, tiles)
+        plan = _plan(problem, out, tiles)
     programs = count * problem.heads
     again = out.new_empty(programs, dtype=torch.int32) if tiles.cut else problem.query
 
@@ -176,6 +170,53 @@ def run_forward(
         run(dataclasses.replace(tiles, keys=16), problem.precision, True)
     else:
         run(tiles, problem.precision, False)
+
+
+def _run_hopper(
+    problem: Problem,
+    out: torch.Tensor,
+    strides_o: Sequence[Size],
+    lse: torch.Tensor | None,
+    tiles: Tiles,
+) -> None:
+    """`run_forward` with the kernel for Hopper GPUs: strides between tokens are known."""
+    size = problem.query.shape[-1]
+    tokens = [problem.strides_q, problem.strides_k, problem.strides_v]
+    launch(
+        stand_in_kernels.hopper_stand_in,
+        (tiles.programs,),
+        *(problem.query, problem.key, problem.value, out, out if lse is None else lse),
+        _plan(problem, out, tiles) if problem.packed else out.new_zeros(2, dtype=torch.int32),
+        *problem.numbers()[:6],
+        *(stride for strides in tokens for stride in (strides[0], strides[2])),
+        *(*strides_o, 0 if lse is None else lse.stride(0)),
+        **{"D": size, "BLOCK_N": tiles.keys, "STAGES": tiles.stages, "SWEEP": tiles.sweep},
+        **{"VARLEN": problem.packed, "CAUSAL": problem.right == 0, "LSE": lse is not None},
+        **{"TURNS": size == 128 and problem.right != 0},
+        **{f"STRIDE_{n}": strides[1] for n, strides in zip("QKV", tokens, strict=True)},
+        num_warps=tiles.warps,
+    )
+
+
+def _tiles_at_most(problem: Problem, tiles: Tiles) -> Size:
+    """Tiles of packed sequences: each of them, and what lies before the first and past the last,
+    may end in a part of a tile."""
+    return problem.tokens_q // tiles.rows + problem.batches + 2
+
+
+def _plan(problem: Problem, out: torch.Tensor, tiles: Tiles) -> torch.Tensor:
+    """The plan that deals out the tiles of packed sequences."""
+    plan = out.new_empty(8 + 8 * _tiles_at_most(problem, tiles), dtype=torch.int32)
+    _, cu_q, cu_k, used, _ = problem.pointers()
+    launch(
+        plan_kernels.plan_kernel,
+        (cdiv(problem.batches + 2, SLOTS),),
+        *(cu_q, cu_k, used, plan, problem.batches, problem.tokens_q, problem.tokens_k),
+        **{"BLOCK_M": tiles.rows, "SLOTS": SLOTS, "WIDE": 32},
+        **{"USED": problem.used is not None, "PAGED": problem.table is not None},
+        num_warps=4,
+    )
+    return plan
 
 
 def run_split(

@@ -12,9 +12,17 @@ from graftwork.plugins.toolkit.kernels import kernel_op
 from graftwork.plugins.toolkit.packed import VARLEN_ATTN, bind
 from graftwork.plugins.toolkit.symbolic import known
 
-from .checks import check_operands, check_scale, rows_contiguous
+from .checks import check_operands, check_scale, rows_aligned, rows_contiguous
 from .launch import Problem, run_forward, run_split
-from .tiles import LONG, SPLIT_KEYS, Tiles, forward_tiles, split_tiles, target_archs
+from .tiles import (
+    LONG,
+    SPLIT_KEYS,
+    Tiles,
+    forward_tiles,
+    hopper_tiles,
+    split_tiles,
+    target_archs,
+)
 
 
 def attend_packed(
@@ -35,6 +43,7 @@ def attend_packed(
     if call.block_table is not None and not isinstance(call.key.shape[1], int):
         raise Declined("the attention kernel takes pages of a fixed size")
     archs = target_archs(archs)
+    query, key, value = (rows_contiguous(t) for t in (call.query, call.key, call.value))
     heads, kv_heads, size = call.query.shape[1], call.key.shape[-2], call.value.shape[-1]
     size, itemsize = max(size, call.query.shape[-1]), call.query.element_size()
     max_q, group = call.max_q, heads // kv_heads
@@ -44,12 +53,18 @@ def attend_packed(
     split = tiles is not None
     if tiles is None:
         sweep, long = heads if call.right == 0 else 1, known(call.max_k >= LONG)
-        plain = call.left < 0 and call.right < 0 and call.block_table is None
-        tiles = forward_tiles(size, itemsize, precision, archs, sweep, long, plain)
+        simple = call.left < 0 and call.right <= 0 and call.block_table is None
+        if simple and call.scale > 0 and rows_aligned(query, key, value, tokens=0):
+            causal_heads = heads if call.right == 0 else 0
+            sizes = (query.shape[-1], value.shape[-1])
+            tiles = hopper_tiles(*sizes, itemsize, archs, causal_heads)
+        if tiles is None:
+            plain = simple and call.right < 0
+            tiles = forward_tiles(size, itemsize, precision, archs, sweep, long, plain)
     out, lse = varlen_attention(
-        rows_contiguous(call.query),
-        rows_contiguous(call.key),
-        rows_contiguous(call.value),
+        query,
+        key,
+        value,
         call.cu_seq_q,
         call.cu_seq_k,
         call.seqused_k,

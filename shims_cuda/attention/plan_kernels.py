@@ -61,9 +61,10 @@ def plan_kernel(
 ):  # fmt: skip
     """Deal the query tiles of all sequences out, those with the most keys first.
 
-    plan[0] is the number of tiles; tile t has the eight numbers from plan[8 + 8 t]: first tile
-    and number of tiles of its slot, first row, rows, first key, keys, sequence. Each program
-    places SLOTS slots by counting the tiles of all slots that come before them.
+    plan[0] is the number of tiles, plan[1] a counter for who deals them out, set to 0; tile t has
+    the eight numbers from plan[8 + 8 t]: first tile and number of tiles of its slot, first row,
+    rows, first key, keys, sequence. Each program places SLOTS slots by counting the tiles of all
+    slots that come before them.
     """
     slot = tl.program_id(0) * SLOTS + tl.arange(0, SLOTS)
     slots = sequences + 2
@@ -103,6 +104,7 @@ def plan_kernel(
         total += tl.sum(other_tiles, 0)
     if tl.program_id(0) == 0:
         tl.store(plan, total)
+        tl.store(plan + 1, 0)
     for start in range(0, tl.max(tiles, 0), WIDE):
         tile = start + tl.arange(0, WIDE)
         inside = tile[None, :] < tiles[:, None]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
+from graftwork.plugins.toolkit import gluon
 from graftwork.plugins.toolkit.symbolic import Size, known
 
 SPLIT_ROWS = 64
@@ -36,6 +37,8 @@ class Tiles:
             values, if they are known, else 0. Addresses are then one pointer and constants,
             which saves registers and, in all tiles but one, time.
         cut: 1 where float32 operands are cut into three bfloat16 numbers, for tensor cores.
+        programs: of the kernel for Hopper GPUs, that share the tiles out among themselves; 0
+            for the kernel in Triton, with a program for each tile.
     """
 
     rows: int
@@ -45,10 +48,11 @@ class Tiles:
     sweep: int = 1
     fixed: int = 1
     cut: int = 0
+    programs: int = 0
 
     def numbers(self) -> list[int]:
         """As an operator takes them: `Tiles(*tiles.numbers())` are the same."""
-        return [self.rows, self.keys, self.warps, self.stages, self.sweep, self.fixed, self.cut]
+        return list(dataclasses.astuple(self))
 
 
 def block(size: int) -> int:
@@ -94,6 +98,22 @@ def forward_tiles(
     return Tiles(32, 16, 4, 2, sweep)
 
 
+def hopper_tiles(
+    size: int, size_v: int, itemsize: int, archs: Sequence[str], causal_heads: int
+) -> Tiles | None:
+    """Tiles of the kernel for Hopper GPUs, or None where it is not the one to take.
+
+    That is for half types with heads of 64 or 128, without a mask, pages or a window but the
+    causal one, for which `causal_heads` says how many heads there are (0: all keys).
+    """
+    if tuple(archs) != ("sm_90",) or not gluon.available():
+        return None
+    if itemsize != 2 or size != size_v or size not in (64, 128):
+        return None
+    stages = 2 if size == 128 else 3
+    return Tiles(128, 128, 4, stages, max(1, causal_heads), programs=_multiprocessors())
+
+
 def split_tiles(
     rows: int, size: int, itemsize: int, precision: str, archs: Sequence[str]
 ) -> Tiles | None:
@@ -117,6 +137,13 @@ def chunk_keys(programs: Size) -> int:
     Few pairs need more chunks to fill a GPU.
     """
     return 256 if known(programs <= 16) else 512
+
+
+def _multiprocessors() -> int:
+    """Of this machine's GPU where that is a Hopper GPU, else those of an H100, H200 or GH200."""
+    if torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0):
+        return torch.cuda.get_device_properties().multi_processor_count
+    return 132
 
 
 def _scalar(itemsize: int, precision: str) -> bool:

@@ -10,9 +10,10 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource
 from triton.runtime.jit import JITFunction
 
-from graftwork.plugins.toolkit import kernels
+from graftwork.plugins.toolkit import gluon, kernels
 from graftwork.shims_cuda.sort import block_kernels, radix_kernels
 from graftwork.shims_cuda.stages import (
     atomic_sum,
@@ -54,7 +55,8 @@ def compile_everywhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., set[str
     ``call`` runs operators on CPU tensors. Its launches are recorded instead of run (so what it
     returns is not initialised), then compiled for each target with their device asserts on:
     every launch that differs in types or constants, or only the first one of each kernel, as
-    for eight targets that is a matter of minutes. ``backend`` keeps to the targets of "cuda" or
+    for eight targets that is a matter of minutes. A kernel in Gluon is compiled for Hopper GPUs,
+    in place of its stand-in. ``backend`` keeps to the targets of "cuda" or
     "hip".
     """
 
@@ -70,10 +72,13 @@ def compile_everywhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., set[str
         first = {kernel: launch for launch in reversed(launches.values()) for kernel in launch[:1]}
         for kernel, signature, constants, options in (launches if every else first).values():
             for name, target in TARGETS.items():
-                if backend not in ("", target.backend):
+                behind = gluon.kernel_behind(kernel)
+                if backend not in ("", target.backend) or (behind and target.arch != 90):
                     continue
                 source = ASTSource(kernel, dict(signature), dict(constants))
-                switches = {"debug": True, "sanitize_overflow": False, **options}
+                if behind is not None:
+                    source = GluonASTSource(behind, dict(signature), dict(constants))
+                switches = {"debug": behind is None, "sanitize_overflow": False, **options}
                 binary = triton.compile(source, target=target, options=switches)
                 machine_code = "cubin" if target.backend == "cuda" else "hsaco"
                 assert binary.asm[machine_code], f"{kernel.fn.__name__} on {name}"

@@ -20,8 +20,8 @@ from graftwork.shims_cuda.attention.packed import attend_packed, varlen_attentio
 from graftwork.shims_cuda.attention.properties import attend_reference
 from graftwork.shims_cuda.attention.tiles import forward_tiles
 
-dense = functools.partial(attend_dense, archs=("sm_90",), precision="ieee")
-packed = functools.partial(attend_packed, archs=("sm_90",), precision="ieee", flash2=True)
+dense = functools.partial(attend_dense, archs=("sm_80",), precision="ieee")
+packed = functools.partial(attend_packed, archs=("sm_80",), precision="ieee", flash2=True)
 
 
 def offsets(*ends: int) -> torch.Tensor:

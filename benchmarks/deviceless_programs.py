@@ -221,6 +221,17 @@ def sort() -> Program:
 
 
 @program
+def unique() -> Program:
+    def run(n: Tensor, points: Tensor) -> tuple[Tensor, ...]:
+        return *torch.unique(n, return_inverse=True, return_counts=True), torch.unique(
+            points, dim=0
+        )
+
+    calls = [(torch.randint(-9, 9, (400,)), torch.randint(0, 3, (200, 2))) for _ in range(2)]
+    return one(run, *calls, (torch.zeros(400, dtype=torch.int64), torch.arange(400).view(200, 2)))
+
+
+@program
 def index_put() -> Program:
     def run(x: Tensor, i: Tensor, v: Tensor, h: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
         filled = x.clone()
@@ -292,15 +303,21 @@ def strip_asserts() -> Program:
     return one(Head(), (torch.randn(50), torch.rand(50) + 0.1, torch.randn(50)))
 
 
+def _resizes(x: Tensor) -> tuple[Tensor, ...]:
+    return tuple(
+        F.interpolate(x, size=size, mode=mode, antialias=True)
+        for size, mode in (((14, 9), "bilinear"), ((7, 31), "bicubic"))
+    )
+
+
+@program
+def resize() -> Program:
+    return one(_resizes, (torch.rand(2, 3, 40, 30),))
+
+
 @program
 def antialiased_resize() -> Program:
-    def run(x: Tensor) -> tuple[Tensor, ...]:
-        return tuple(
-            F.interpolate(x, size=size, mode=mode, antialias=True)
-            for size, mode in (((14, 9), "bilinear"), ((7, 31), "bicubic"))
-        )
-
-    return one(run, (torch.rand(2, 3, 40, 30),))
+    return one(_resizes, (torch.rand(2, 3, 40, 30),), disable=("resize",))
 
 
 @program
@@ -315,6 +332,102 @@ def conv1d_to_conv2d() -> Program:
         nn.Sequential(nn.Conv1d(5, 12, 5, padding=2, groups=1), nn.ReLU()),
         (torch.randn(2, 5, 90),),
     )
+
+
+@program
+def transposed_convolution() -> Program:
+    model = nn.Sequential(
+        nn.ConvTranspose2d(8, 12, 4, stride=2, padding=1, groups=2),
+        nn.ReLU(),
+        nn.ConvTranspose2d(12, 6, 3, stride=2, output_padding=1),
+    )
+    return one(model, (torch.randn(2, 8, 9, 7),))
+
+
+@program
+def dilated_convolution() -> Program:
+    model = nn.Sequential(
+        nn.Conv2d(8, 12, 3, padding=2, dilation=2),
+        nn.ReLU(),
+        nn.Conv2d(12, 6, 3, stride=2, padding=6, dilation=(6, 3)),
+    )
+    return one(model, (torch.randn(2, 8, 21, 18),))
+
+
+@program
+def recurrent_cells() -> Program:
+    class Step(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gru, self.lstm = nn.GRUCell(20, 32), nn.LSTMCell(32, 16)
+
+        def forward(self, x: Tensor, h: Tensor, short: Tensor, long: Tensor) -> Any:
+            h = self.gru(x, h)
+            return h, *self.lstm(h, (short, long))
+
+    return one(Step(), tuple(torch.randn(5, size) for size in (20, 32, 16, 16)))
+
+
+@program
+def constant_operands() -> Program:
+    class FirstQueries(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.project = nn.Linear(64, 48)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.project(torch.zeros(40, 64, device=x.device))
+
+    return one(FirstQueries(), (torch.randn(40, 48),))
+
+
+@program
+def unbacked_convolution() -> Program:
+    """A patch embedding of the images that are not padding."""
+
+    class Patches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Conv2d(3, 32, 8, 8)
+
+        def forward(self, images: Tensor, mask: Tensor) -> Tensor:
+            return self.embed(images[mask]).flatten(2).transpose(1, 2) * 2
+
+    images = torch.randn(4, 3, 32, 32)
+    calls = [(images, torch.arange(4) % step == 0) for step in (2, 1, 4)]
+    return one(Patches(), *calls)
+
+
+@program
+def own_outputs() -> Program:
+    def run(x: Tensor) -> tuple[Tensor, ...]:
+        y = x * 2
+        left, right = (x + 3).split(3, 1)
+        return y[8:], y.t(), left, right
+
+    return one(run, (torch.randn(16, 6),))
+
+
+@program
+def fixed_strides() -> Program:
+    def run(x: Tensor) -> Tensor:
+        y = x.sin().contiguous()
+        y = torch.ops.aten.as_strided_copy(y, y.shape, y.stride())
+        return y.flatten()[torch.arange(0, 2520, 7, device=x.device)] * 2
+
+    return one(run, (torch.randn(2, 3, 14, 30),))
+
+
+@program
+def dynamic_launches() -> Program:
+    """Kernels that are written in Triton, in a program of dynamic sizes."""
+    rows = torch.export.Dim("rows", min=2, max=512)
+
+    def run(x: Tensor, i: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        return x.scatter_reduce(0, i, v, "amax"), v.sort(dim=0, stable=True).values
+
+    calls = [(torch.randn(64), torch.arange(n) % 64, torch.randn(n)) for n in (40, 2, 512, 129)]
+    return one(run, *calls, shapes=((None, {0: rows}, {0: rows}),))
 
 
 @program

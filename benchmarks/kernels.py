@@ -1,19 +1,25 @@
 """Times the kernel plugins on a GPU: ours, ATen's default, ATen's deterministic mode, the floor.
 
     python benchmarks/kernels.py [--plugins scatter,index-put] [--sweep] [--out FOLDER]
-    for n in $(seq 0 13); do python benchmarks/kernels.py --sweep --compile $n/14 & done; wait
+    for n in $(seq 0 13); do
+        python benchmarks/kernels.py --sweep --programs FOLDER --compile $n/14 &
+    done; wait
 
 The sizes are the plugins' own (`Property.benchmarks`). Every size is checked on random data in the
 same run, against the property's reference, before it is timed. Times are medians, in
 microseconds, of CUDA graph replays over several sets of inputs larger together than the L2 cache;
-what cannot be captured (a result sized by the data) is timed call by call. The floor is the bytes
-of the inputs and outputs, each moved once, over the bandwidth at which a kernel reads and writes
-1 GB on the same GPU. A column for FlagGems is filled where it is installed (`pip install
-flag-gems`), last of all and row by row, as its kernels may hang; its warnings are left out. The
-second line above compiles every kernel beforehand, in fourteen processes.
+what cannot be captured (a result sized by the data) is timed call by call, from Python and again
+as a program compiled by `graftwork.lower(target="aoti")`. The floor is the bytes of the inputs and
+outputs, each moved once, over the bandwidth at which a kernel reads and writes 1 GB on the same
+GPU. A column for FlagGems is filled where it is installed (`pip install flag-gems`), last of all
+and row by row, as its kernels may hang; its warnings are left out.
 
-In FOLDER, by default benchmarks/results, `kernels-GPU.json` holds the GPU, the versions and every
-row (`sweep`: the rows of the sweep), and `kernels-GPU.md` the rows and the worst of the sweep.
+The other lines above compile every kernel beforehand, in fourteen processes, and lower the
+programs to where `--programs` names the same folder in the first line.
+
+In the folder that `--out` names, by default benchmarks/results, `kernels-GPU.json` holds the GPU,
+the versions and every row (`sweep`: the rows of the sweep), and `kernels-GPU.md` the rows and the
+worst of the sweep.
 """
 
 from __future__ import annotations
@@ -22,10 +28,12 @@ import argparse
 import json
 import statistics
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +42,7 @@ import triton
 from sweeps import SWEEPS
 from torch.utils import _pytree as pytree
 
+import graftwork
 from graftwork.plugins import Case, LoweringContext, Property
 from graftwork.plugins.checking import find_plugin, select_plugin_alone
 from graftwork.plugins.comparing import compare
@@ -77,6 +86,7 @@ def main() -> None:
     parser.add_argument("--plugins", default=",".join(PLUGINS))
     parser.add_argument("--sweep", action="store_true", help="powers of two and odd sizes too")
     parser.add_argument("--compile", metavar="N/M", help="only run the Nth of M parts, once")
+    parser.add_argument("--programs", type=Path, help="where --compile keeps compiled programs")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -85,8 +95,9 @@ def main() -> None:
     if options.compile:
         part, parts = map(int, options.compile.split("/"))
         for size in sizes[part::parts]:
-            run_once(size)
+            run_once(size, options.programs)
         return
+    programs = options.programs or Path(tempfile.mkdtemp())
     bandwidth = copy_bandwidth()
     head = {
         "gpu": torch.cuda.get_device_name(),
@@ -95,7 +106,9 @@ def main() -> None:
         "copy_bandwidth_gb_s": round(bandwidth / 1e9),
     }
     print(head)
-    rows, swept = [], []
+    rows: list[Row] = []
+    timed: list[tuple[Size, Row]] = []
+    swept = []
     name = f"kernels-{head['gpu'].split()[-1].lower()}"
     options.out.mkdir(parents=True, exist_ok=True)
 
@@ -107,14 +120,16 @@ def main() -> None:
     for size in sizes:
         row = measure(size, bandwidth)
         if size.promise:
-            rows.append(row)
-            print(line(row), flush=True)
+            timed.append((size, row))
+            for each in (row, *measure_compiled(size, row, programs)):
+                rows.append(each)
+                print(line(each), flush=True)
         else:
             swept.append(row)
         save()
     for row in worst(swept):
         print(line(row))
-    for size, row in zip(sizes, rows, strict=False):
+    for size, row in timed:
         row.flaggems = time_flaggems(size)
         if row.flaggems is not None:
             print(line(row), flush=True)
@@ -132,11 +147,13 @@ def list_sizes(plugins: Sequence[str], sweep: bool) -> Iterator[Size]:
             yield Size(plugin_id, name, make)
 
 
-def run_once(size: Size) -> None:
+def run_once(size: Size, programs: Path | None) -> None:
     """Run one size, so that its kernels are compiled; what fails is told when it is measured."""
     case = size.make("cuda")
-    with suppress(Exception):
-        caller(case, kernels_of(size, case))()
+    with suppress(Exception), kernels_of(size, case)():
+        caller(case)()
+    if programs and size.promise and reads_back(caller(case)):
+        compiled(size, case, programs)
 
 
 def kernels_of(size: Size, case: Case) -> Callable[[], SubstituteOperators]:
@@ -159,6 +176,31 @@ def measure(size: Size, bandwidth: float) -> Row:
     return Row(size.plugin, size.name, *times, slow, None, floor, correct)
 
 
+def measure_compiled(size: Size, row: Row, programs: Path) -> Iterator[Row]:
+    """The row again with ours as a compiled program, where graph replays cannot show that."""
+    cases = draw_cases(size)
+    if reads_back(caller(cases[0])):
+        name = f"{row.name}-compiled"
+        try:
+            package = graftwork.load(compiled(size, cases[0], programs))
+            ours = time_calls([partial(package, *case.inputs) for case in cases], 15)
+            yield replace(row, name=name, ours=ours, correct="equal")
+        except Exception as error:
+            print(f"  {name}: {type(error).__name__}: {str(error).splitlines()[0]}")
+
+
+def compiled(size: Size, case: Case, programs: Path) -> Path:
+    """The program lowered to `aoti`, compared with eager; kept in `programs`."""
+    file = programs / f"{size.name}.pt2"
+    if not file.exists():
+        settings = {"device": "cuda"}
+        module, inputs = case.module(), case.inputs
+        graftwork.lower(
+            module, inputs, target="aoti", settings=settings, directory=programs, name=size.name
+        )
+    return file
+
+
 def draw_cases(size: Size) -> list[Case]:
     """Sets of inputs that together exceed the L2 cache; one set in a sweep."""
     cases = [size.make("cuda")]
@@ -170,11 +212,15 @@ def draw_cases(size: Size) -> list[Case]:
 def time_column(
     size: Size, cases: Sequence[Case], around: Callable[[], Any], deterministic: bool = False
 ) -> float | None:
-    """Median microseconds of the cases inside `around()`; None, with a message, on an error."""
+    """Median microseconds of the cases inside `around()`; None, with a message, on an error.
+
+    `around()` is entered once, as a program would, so that only the calls are timed.
+    """
     torch.use_deterministic_algorithms(deterministic)
     try:
-        calls = [caller(case, around) for case in cases]
-        return time_calls(calls, 15 if size.promise else 5)
+        with around():
+            calls = [caller(case) for case in cases]
+            return time_calls(calls, 15 if size.promise else 5)
     except Exception as error:
         print(f"  {size.name}: {type(error).__name__}: {str(error).splitlines()[0]}")
         return None
@@ -193,12 +239,12 @@ def time_flaggems(size: Size) -> float | None:
         return time_column(size, draw_cases(size), flag_gems.use_gems)
 
 
-def caller(case: Case, around: Callable[[], Any]) -> Callable[[], Any]:
-    """A call of the case's program in eager mode, inside `around()`."""
+def caller(case: Case) -> Callable[[], Any]:
+    """A call of the case's program in eager mode."""
     module = case.module()
 
     def call() -> Any:
-        with torch.no_grad(), around():
+        with torch.no_grad():
             return module(*case.inputs)
 
     return call
@@ -209,7 +255,8 @@ def check(promise: Property, case: Case, ours: Callable[[], Any]) -> str:
     reference = promise.reference or case.program
     # Thousands of values land on one element here, a few in the property itself.
     tolerance = replace(promise.tolerance, absolute=promise.tolerance.absolute * 100)
-    outputs = pytree.tree_leaves(caller(case, ours)())
+    with ours():
+        outputs = pytree.tree_leaves(caller(case)())
     expected = pytree.tree_leaves(reference(*case.inputs, **case.settings))
     differences = [compare(*pair, tolerance) for pair in zip(outputs, expected, strict=True)]
     return "; ".join(filter(None, (difference.why for difference in differences))) or "equal"
@@ -280,7 +327,7 @@ def moved_bytes(case: Case) -> int:
 
 def result_bytes(case: Case) -> int:
     """Bytes of what the program returns."""
-    return sum(r.numel() * r.itemsize for r in pytree.tree_leaves(caller(case, nullcontext)()))
+    return sum(r.numel() * r.itemsize for r in pytree.tree_leaves(caller(case)()))
 
 
 def size_in_memory(tensor: torch.Tensor) -> int:

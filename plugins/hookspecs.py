@@ -72,7 +72,7 @@ def list_kernels(
     As `list_decompositions`, but asked only where the program runs on a GPU, and preferred to a
     decomposition of the same operator. The function checks what it is given, raises
     `Declined(reason)` for what the kernel cannot do, and else calls the plugin's custom operator
-    (a `torch.library.triton_op`, so that the kernel is compiled into the program).
+    (made by `toolkit.kernels.kernel_op`, so that the kernel is compiled into the program).
     """
 
 

@@ -20,15 +20,14 @@ class SubstituteOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While active, calls functions in place of the operators they are given for.
 
     A function that raises `Declined` or answers NotImplemented leaves the call to the operator
-    itself. `used` names the
-    operators that were replaced, each once, in order; `count` says how many calls were, and
-    `declined` holds the reasons given.
+    itself. `used` holds the operators that were replaced, each once, in order; `count` says how
+    many calls were, and `declined` holds the reasons given.
     """
 
     def __init__(self, functions: Mapping[Any, Callable[..., Any]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._functions = functions
-        self.used: dict[str, None] = {}
+        self.used: dict[Any, None] = {}
         self.count = 0
         self.declined: list[str] = []
 
@@ -50,7 +49,7 @@ class SubstituteOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **(kwargs or {}))
         if result is NotImplemented:
             return func(*args, **(kwargs or {}))
-        self.used[str(func)] = None
+        self.used[func] = None
         self.count += 1
         return result
 
@@ -78,4 +77,4 @@ def run_eager(
                 raise
             with SubstituteOperators(functions) as mode:
                 outputs = module(*inputs, **(kwargs or {}))
-            return outputs, list(mode.used)
+            return outputs, list(map(str, mode.used))

@@ -30,6 +30,7 @@ __all__ = [
     "FakeTensorMode",
     "TorchDispatchMode",
     "aoti_package_loader",
+    "dispatch_mode_is_active",
     "dynamo_cuda_interface",
     "dynamo_device_properties",
     "ensure_cuda_device_guard",
@@ -414,6 +415,11 @@ def no_dispatch() -> Any:
     from torch.utils._mode_utils import no_dispatch as context
 
     return context()
+
+
+def dispatch_mode_is_active() -> bool:
+    """Whether a TorchDispatchMode watches what operators are called."""
+    return torch._C._len_torch_dispatch_stack() > 0
 
 
 def without_dispatch_modes() -> Any:

@@ -1,6 +1,7 @@
-"""Launching Triton kernels from a ``triton_op``, on a GPU, while tracing, and on the CPU.
+"""Operators made of Triton kernels, and their launches on a GPU, while tracing, and on the CPU.
 
-A kernel family calls :func:`launch` and nothing else of Triton's launching machinery:
+A kernel family makes its operators by :func:`kernel_op`, and calls :func:`launch` and nothing
+else of Triton's launching machinery:
 
 - while an operator is traced (export, AOTInductor, fake tensors), the launch is recorded, so
   that the kernel is compiled into the program;
@@ -15,10 +16,12 @@ checker is told about those.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import update_wrapper
+from typing import Any, Generic, TypeVar
 
 import numpy
 import torch
@@ -28,13 +31,44 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpretedFunction, _patch_lang
 from triton.runtime.jit import JITFunction
 
+from ..torch_private import dispatch_mode_is_active
 from .gluon import kernel_behind
 from .symbolic import Size, known
 
+R = TypeVar("R")
 Int = Size
 Kernel = Any  # a function under @triton.jit; Triton ships no types
 
 _interpreting = threading.RLock()
+
+
+class KernelOp(Generic[R]):
+    """A function of tensors as an operator, called past the dispatcher where nobody listens.
+
+    Through the dispatcher a call costs as much as two or three launches. So where tensors hold
+    data, want no gradient, and no mode watches (tracing is one), the function itself is called.
+
+    Attributes:
+        op: the operator, which programs are exported with.
+    """
+
+    def __init__(self, name: str, function: Callable[..., R]) -> None:
+        update_wrapper(self, function)
+        self._function = function
+        self.op: Any = torch.library.triton_op(name, mutates_args={})(function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> R:
+        """What the function returns; where it is traced, sizes may be symbolic."""
+        watched = torch.compiler.is_compiling() or dispatch_mode_is_active()
+        if watched or not all(map(_is_plain, (*args, *kwargs.values()))):
+            out: R = self.op(*args, **kwargs)
+            return out
+        return self._function(*args, **kwargs)
+
+
+def kernel_op(name: str) -> Callable[[Callable[..., R]], KernelOp[R]]:
+    """Make a function the operator ``name`` (``namespace::name``); it writes no argument."""
+    return lambda function: KernelOp(name, function)
 
 
 def launch(kernel: Kernel, grid: Sequence[Size], *args: Any, **options: Any) -> None:
@@ -49,22 +83,26 @@ def launch(kernel: Kernel, grid: Sequence[Size], *args: Any, **options: Any) -> 
     """
     if isinstance(grid[0], int) and grid[0] == 0:
         return
-    whole = (grid[0], *(at_least_one(size) for size in grid[1:]))
-    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
-    if any(is_traced(tensor) for tensor in tensors):
-        if isinstance(kernel, JITFunction):
-            torch.library.wrap_triton(kernel)[whole](*args, **options)
-        return
-    device = tensors[0].device.type
-    if device == "cpu":
-        with _interpreted(kernel) as interpreted:
-            interpreted[whole](*args, **options)
-    elif device == "cuda":
+    whole = (grid[0], *map(at_least_one, grid[1:]))
+    tensor = None
+    for arg in args:
+        if isinstance(arg, int) or not isinstance(arg, torch.Tensor):
+            continue
+        if is_traced(arg):
+            if isinstance(kernel, JITFunction):
+                torch.library.wrap_triton(kernel)[whole](*args, **options)
+            return
+        tensor = arg
+    assert tensor is not None, "a kernel without tensors writes nothing"
+    if tensor.is_cuda:
         behind = kernel_behind(kernel)
         run = kernel if behind is None else behind
         run[whole](*args, **options, debug=behind is None, sanitize_overflow=False)
+    elif tensor.is_cpu:
+        with _interpreted(kernel) as interpreted:
+            interpreted[whole](*args, **options)
     else:
-        raise RuntimeError(f"Triton kernels run on cuda or cpu tensors, not on {device}")
+        raise RuntimeError(f"Triton kernels run on cuda or cpu tensors, not on {tensor.device}")
 
 
 def fits_int32(*sizes: Size) -> bool:
@@ -75,6 +113,13 @@ def fits_int32(*sizes: Size) -> bool:
 def is_traced(tensor: torch.Tensor) -> bool:
     """Whether ``tensor`` stands for data (fake, functional, ...) instead of holding it."""
     return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
+
+
+def _is_plain(arg: object) -> bool:
+    """Whether an argument is no tensor, or one that holds data and wants no gradient."""
+    if isinstance(arg, torch.Tensor):
+        return not (is_traced(arg) or arg.requires_grad)
+    return not isinstance(arg, (list, tuple)) or all(map(_is_plain, arg))
 
 
 def is_interpreted(tensor: torch.Tensor) -> bool:
@@ -128,8 +173,13 @@ def _interpreted(kernel: Kernel) -> Iterator[Kernel]:
         return
     with _interpreting:
         compiled_call, convert = JITFunction.__call__, interpreter._convert_float
+        builder = interpreter.interpreter_builder
+        options = builder.options
         JITFunction.__call__ = _call_interpreted
         interpreter._convert_float = _convert_float
+        # All products are exact there, but it does not know this one's name (triton 3.7.1).
+        known_names = (*options.allowed_dot_input_precisions, "bf16x6")
+        builder.options = dataclasses.replace(options, allowed_dot_input_precisions=known_names)
         # Triton's own functions see triton.language.core, kernels see triton.language. Triton
         # patches what a nested call sees on every call and never restores it, after which
         # nothing compiles in this process (seen on triton 3.7.1): patch once, and restore.
@@ -142,6 +192,7 @@ def _interpreted(kernel: Kernel) -> Iterator[Kernel]:
             scope.restore()
             JITFunction.__call__ = compiled_call
             interpreter._convert_float = convert
+            builder.options = options
 
 
 def _convert_float(values: Any, source: Any, target: Any, rounding: Any) -> Any:

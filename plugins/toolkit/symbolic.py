@@ -17,7 +17,7 @@ Size: TypeAlias = "int | torch.SymInt"
 
 def known(condition: bool | torch.SymBool) -> bool:
     """Whether a condition on sizes holds for every size the program admits; adds no guard."""
-    return statically_known_true(condition)
+    return condition if isinstance(condition, bool) else statically_known_true(condition)
 
 
 def at_least(size: Size, floor: Size) -> Size:

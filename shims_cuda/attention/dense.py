@@ -8,7 +8,7 @@ import torch
 from torch._ops import OpOverload
 
 from graftwork.plugins import Declined
-from graftwork.plugins.toolkit.kernels import is_traced
+from graftwork.plugins.toolkit.kernels import is_traced, kernel_op
 from graftwork.plugins.toolkit.symbolic import Size, known
 from graftwork.plugins.torch_private import untraced
 
@@ -139,7 +139,7 @@ def _heads_outside(
     return known(eager.stride(1) >= eager.stride(2))
 
 
-@torch.library.triton_op("graftwork::dense_attention", mutates_args={})
+@kernel_op("graftwork::dense_attention")
 def dense_attention(
     query: torch.Tensor,
     key: torch.Tensor,

@@ -4,7 +4,7 @@
 import triton
 import triton.language as tl
 
-from .sweep_kernels import COUNTS, attend, log_sum, normalised, window_of
+from .sweep_kernels import COUNTS, CUT, attend, log_sum, normalised, strange, window_of
 
 
 @triton.jit
@@ -21,7 +21,7 @@ def tile_of(rest, tiles, BLOCK_M: tl.constexpr, SWEEP: tl.constexpr):
 
 @triton.jit(do_not_specialize=COUNTS)
 def forward_kernel(
-    query, key, value, out, lse, mask, plan, table,
+    query, key, value, out, lse, mask, plan, table, again,
     scale, heads, group, batches, tokens_q, tokens_k, left, right, max_k,
     stride_qb, stride_qt, stride_qh, stride_kb, stride_kt, stride_kh,
     stride_vb, stride_vt, stride_vh, stride_ob, stride_ot, stride_oh,
@@ -31,9 +31,13 @@ def forward_kernel(
     LEFT: tl.constexpr, RIGHT: tl.constexpr, FLASH2: tl.constexpr,
     PAGE: tl.constexpr, MASK: tl.constexpr, MASK_ROWS: tl.constexpr, LSE: tl.constexpr,
     NEGATE: tl.constexpr, PRECISION: tl.constexpr, STRIDE_K: tl.constexpr,
-    STRIDE_V: tl.constexpr,
+    STRIDE_V: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
-    """One tile of BLOCK_M query rows of one head of one sequence against all keys it may see."""
+    """One tile of BLOCK_M query rows of one head of one sequence against all keys it may see.
+
+    `again` says which programs are to run again with IEEE products: this launch writes it where
+    PRECISION is CUT, and goes by it with AGAIN.
+    """
     # A compiler may hand a float over in double precision.
     scale = tl.cast(scale, tl.float32)
     # Known strides turn the addresses of a tile into one pointer and constants.
@@ -68,6 +72,9 @@ def forward_kernel(
     head, tile = tile_of(rest, tiles, BLOCK_M, SWEEP)
     if program >= all_tiles * heads:
         return
+    if AGAIN:
+        if tl.load(again + program) == 0:
+            return
     head_k = head // group
     if VARLEN:
         shift = keys - rows
@@ -92,6 +99,9 @@ def forward_kernel(
     q = tl.load(q_ptr, mask=present[:, None] & (feature < D)[None, :], other=0.0)
     if NEGATE:
         q = -q
+    if PRECISION == CUT:
+        q *= 131072.0
+        scale *= 1.52587890625e-05
     k_base = key + batch * stride_kb + head_k.to(tl.int64) * stride_kh
     v_base = value + batch * stride_vb + head_k.to(tl.int64) * stride_vh
     if PAGE == 0:
@@ -110,6 +120,10 @@ def forward_kernel(
         PRECISION,
     )  # fmt: skip
 
+    if PRECISION == CUT:
+        acc *= 1.52587890625e-05
+        held = present[:, None] & (feature_v < DV)[None, :]
+        tl.store(again + program, strange(acc, norm, held))
     acc = normalised(acc, norm, out.dtype.element_ty)
     out_base = (
         out + batch * stride_ob + token.to(tl.int64) * stride_ot + head.to(tl.int64) * stride_oh

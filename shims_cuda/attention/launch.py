@@ -143,23 +143,33 @@ def run_forward(
     if problem.packed:
         count = _tiles_at_most(problem, tiles)
         plan = _plan(problem, out, tiles)
-    launch(
-        forward_kernels.forward_kernel,
-        (count * problem.heads,),
-        *(problem.query, problem.key, problem.value, out, out if lse is None else lse),
-        *(mask, plan, table),
-        *problem.numbers(),
-        *problem.strides(),
-        *strides_o,
-        *problem.strides_m,
-        *(problem.stride_table, 0 if lse is None else lse.stride(0)),
-        **problem.constants(),
-        **_strides(problem, tiles),
-        **{"BLOCK_M": tiles.rows, "BLOCK_N": tiles.keys, "SWEEP": tiles.sweep},
-        **{"MASK_ROWS": problem.mask_rows, "LSE": lse is not None},
-        num_warps=tiles.warps,
-        num_stages=tiles.stages,
-    )
+    programs = count * problem.heads
+    again = out.new_empty(programs, dtype=torch.int32) if tiles.cut else problem.query
+
+    def run(tiles: Tiles, precision: str, repeat: bool) -> None:
+        launch(
+            forward_kernels.forward_kernel,
+            (programs,),
+            *(problem.query, problem.key, problem.value, out, out if lse is None else lse),
+            *(mask, plan, table, again),
+            *problem.numbers(),
+            *problem.strides(),
+            *strides_o,
+            *problem.strides_m,
+            *(problem.stride_table, 0 if lse is None else lse.stride(0)),
+            **{**problem.constants(), "PRECISION": precision, "AGAIN": repeat},
+            **_strides(problem, tiles),
+            **{"BLOCK_M": tiles.rows, "BLOCK_N": tiles.keys, "SWEEP": tiles.sweep},
+            **{"MASK_ROWS": problem.mask_rows, "LSE": lse is not None},
+            num_warps=tiles.warps,
+            num_stages=tiles.stages,
+        )
+
+    if tiles.cut:
+        run(tiles, "bf16x6", False)
+        run(dataclasses.replace(tiles, keys=16), problem.precision, True)
+    else:
+        run(tiles, problem.precision, False)
 
 
 def _run_hopper(

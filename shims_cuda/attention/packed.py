@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from graftwork.plugins import Declined
+from graftwork.plugins.toolkit.kernels import kernel_op
 from graftwork.plugins.toolkit.packed import VARLEN_ATTN, bind
 from graftwork.plugins.toolkit.symbolic import known
 
@@ -79,7 +80,7 @@ def attend_packed(
     return out, lse, torch.zeros(2, dtype=torch.uint64, device=out.device)
 
 
-@torch.library.triton_op("graftwork::varlen_attention", mutates_args={})
+@kernel_op("graftwork::varlen_attention")
 def varlen_attention(
     query: torch.Tensor,
     key: torch.Tensor,

@@ -13,6 +13,12 @@ import triton.language as tl
 
 UNBOUNDED = tl.constexpr(1 << 29)
 
+# float32 operands cut into three bfloat16 numbers, 24 bits, and the six products that matter. Low
+# parts below 2^-133 are lost and a number next to the largest float32 rounds to infinity; so
+# queries come 2^17 times as large, keys half and weights 2^16 times as large as they are, all
+# exactly. What is left shows in the results, see `strange`.
+CUT = tl.constexpr("bf16x6")
+
 # Counts that vary from call to call must not make a kernel compile again for a 1 or a multiple
 # of 16.
 COUNTS = ["heads", "group", "batches", "tokens_q", "tokens_k", "left", "right", "max_k"]
@@ -155,6 +161,8 @@ def sweep(
         inside = start + column < keys
         k_row = key_rows(k_base, table, start, column, keys, stride_kt, stride_kp, PAGE, MASKED)
         k = read_rows(k_row, feature, inside, D, BLOCK_D, MASKED, True)
+        if PRECISION == CUT:
+            k *= 0.5
         score = tl.dot(q, k, input_precision=PRECISION)
         weight, shrink, norm, best = weigh(
             score, norm, best, mask_base, start, keys, row, left, right, scale, stride_mk,
@@ -162,6 +170,8 @@ def sweep(
         )  # fmt: skip
         v_row = key_rows(v_base, table, start, column, keys, stride_vt, stride_vp, PAGE, MASKED)
         v = read_rows(v_row, feature_v, inside, DV, BLOCK_DV, MASKED, False)
+        if PRECISION == CUT:
+            weight *= 65536.0
         acc = tl.dot(weight.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
     return acc, norm, best
 
@@ -233,6 +243,19 @@ def normalised(acc, norm, dtype: tl.constexpr):
         return acc / norm[:, None]
     else:
         return acc * (1.0 / norm)[:, None]
+
+
+@triton.jit
+def strange(acc, norm, present):
+    """Whether results by products of CUT operands need IEEE products to be right: 0 or 1.
+
+    That is so where one of those `present` is not finite, as infinite or huge operands leave
+    nothing finite in a row, or is 0 or tiny, as it may be made of values whose low parts were
+    lost. A row that is masked out entirely is 0 too.
+    """
+    size = tl.abs(normalised(acc, norm, tl.float32))
+    held = (size > 8.077935669463161e-28) & (size < float("inf"))  # 2^-90
+    return tl.max(tl.max(tl.where(held | ~present, 0, 1), 1), 0)
 
 
 @triton.jit

@@ -36,6 +36,7 @@ class Tiles:
         fixed: 1 where the kernel is to be compiled for the strides between keys and between
             values, if they are known, else 0. Addresses are then one pointer and constants,
             which saves registers and, in all tiles but one, time.
+        cut: 1 where float32 operands are cut into three bfloat16 numbers, for tensor cores.
         programs: of the kernel for Hopper GPUs, that share the tiles out among themselves; 0
             for the kernel in Triton, with a program for each tile.
     """
@@ -46,6 +47,7 @@ class Tiles:
     stages: int
     sweep: int = 1
     fixed: int = 1
+    cut: int = 0
     programs: int = 0
 
     def numbers(self) -> list[int]:
@@ -74,6 +76,9 @@ def forward_tiles(
     """
     width = block(size) * itemsize  # bytes of one row
     if _scalar(itemsize, precision):
+        # 80 KiB of shared memory, and 104.
+        if width <= (256 if any(arch in _SMALL for arch in archs) else 512) and not is_amd(archs):
+            return Tiles(64, 64 if width <= 256 else 32, 4, 2, sweep, cut=1)
         return Tiles(32, 32 if width <= 256 else 16, 4, 1 if is_amd(archs) else 2, sweep)
     if is_amd(archs):  # 64 KiB of shared memory, keys and values in turn
         return Tiles(64 if width <= 512 else 32, max(16, min(64, 16384 // width)), 4, 1, sweep)

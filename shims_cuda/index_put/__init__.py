@@ -16,13 +16,13 @@ import torch
 from torch._ops import OpOverload
 
 from graftwork.plugins import Declined, PluginInfo, Property, hookimpl
-from graftwork.plugins.toolkit.kernels import is_traced
+from graftwork.plugins.toolkit.kernels import is_traced, kernel_op
 from graftwork.plugins.toolkit.symbolic import known
 
 from ..stages import mask as masks
 from ..stages.arguments import refuse_unsupported
 from ..stages.indexing import laid_out_as, put_rows, spread_values
-from ..stages.problem import broadcast, same
+from ..stages.problem import broadcast, check_range, same
 
 aten = torch.ops.aten
 Indices = Sequence[torch.Tensor | None]
@@ -71,7 +71,7 @@ def list_properties() -> Sequence[Property]:
     return properties()
 
 
-@torch.library.triton_op("graftwork::index_put", mutates_args={})
+@kernel_op("graftwork::index_put")
 def index_put(
     self: torch.Tensor,
     indices: Sequence[torch.Tensor | None],
@@ -91,7 +91,7 @@ def index_put(
     return put_rows(self, indices, values, accumulate, deterministic)
 
 
-@torch.library.triton_op("graftwork::mask_put", mutates_args={})
+@kernel_op("graftwork::mask_put")
 def mask_put(
     self: torch.Tensor, mask: torch.Tensor, dim: int, values: torch.Tensor
 ) -> torch.Tensor:
@@ -107,28 +107,28 @@ def mask_put(
     return spread_values(self, mask, dim, values)
 
 
-@torch.library.triton_op("graftwork::mask_offsets", mutates_args={})
-def mask_offsets(mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Kept elements before each block of the mask, and in all (0-d, int64)."""
-    return masks.block_offsets(mask)
+@kernel_op("graftwork::mask_counts")
+def mask_counts(mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """How many elements each stretch of the mask keeps, and all of them (0-d); int64."""
+    return masks.kept_counts(mask)
 
 
-@torch.library.triton_op("graftwork::mask_values", mutates_args={})
+@kernel_op("graftwork::mask_values")
 def mask_values(
-    x: torch.Tensor, mask: torch.Tensor, offsets: torch.Tensor, count: int
+    x: torch.Tensor, mask: torch.Tensor, counts: torch.Tensor, count: int
 ) -> torch.Tensor:
     """The `count` elements of `x` that `mask`, of its shape, keeps."""
-    return masks.kept_values(x, mask, offsets, count)
+    return masks.kept_values(x, mask, counts, count)
 
 
-@torch.library.triton_op("graftwork::mask_positions", mutates_args={})
-def mask_positions(mask: torch.Tensor, offsets: torch.Tensor, count: int) -> torch.Tensor:
+@kernel_op("graftwork::mask_positions")
+def mask_positions(mask: torch.Tensor, counts: torch.Tensor, count: int) -> torch.Tensor:
     """Coordinates of the `count` elements that `mask` keeps: (count, mask.dim()), by dim."""
     out = torch.empty(mask.dim() * count, dtype=torch.int64, device=mask.device)
-    return masks.kept_positions(mask, offsets, out, count)
+    return masks.kept_positions(mask, counts, out, count)
 
 
-@torch.library.triton_op("graftwork::mask_rows", mutates_args={})
+@kernel_op("graftwork::mask_rows")
 def mask_rows(mask: torch.Tensor, count: int) -> torch.Tensor:
     """As `mask_positions`, of a mask that keeps `count` elements, or one, which broadcasts.
 
@@ -138,7 +138,7 @@ def mask_rows(mask: torch.Tensor, count: int) -> torch.Tensor:
         IndexError: the mask keeps another number of elements, on the CPU. On a GPU those past
             `count` are left out, and what is missing is no valid index.
     """
-    offsets, kept = masks.block_offsets(mask)
+    counts, kept = masks.kept_counts(mask)
     if not is_traced(mask) and mask.device.type == "cpu" and int(kept) not in (1, count):
         raise IndexError(
             "shape mismatch: indexing tensors could not be broadcast together with shapes "
@@ -146,7 +146,7 @@ def mask_rows(mask: torch.Tensor, count: int) -> torch.Tensor:
         )
     lowest = torch.iinfo(torch.int64).min
     out = torch.full((mask.dim() * count,), lowest, dtype=torch.int64, device=mask.device)
-    rows = masks.kept_positions(mask, offsets, out, count)
+    rows = masks.kept_positions(mask, counts, out, count)
     return torch.where(kept == 1, rows[:1], rows)
 
 
@@ -163,8 +163,7 @@ def _index_put(
         raise Declined(f"values of {values.dtype} for a tensor of {self.dtype}")
     indices = _listed(self, indices)
     if not any(index is not None and _is_mask(index) for index in indices):
-        out: torch.Tensor = index_put(self, indices, values, accumulate, deterministic)
-        return out
+        return index_put(self, indices, values, accumulate, deterministic)
     dim, mask = _one_mask(self, indices)
     spread = mask.view((1,) * dim + mask.shape + (1,) * (self.dim() - dim - mask.dim()))
     leading = (1,) * (self.dim() - mask.dim() + 1 - values.dim())
@@ -199,22 +198,22 @@ def _masked_select(self: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     if mask.dtype != torch.bool:
         raise RuntimeError("masked_select: expected BoolTensor for mask")
     self, mask = broadcast(self, mask)
-    offsets, count = mask_offsets(mask)
-    out: torch.Tensor = mask_values(self, mask, offsets, count_as_size(count, mask))
-    return out
+    counts, count = mask_counts(mask)
+    return mask_values(self, mask, counts, count_as_size(count, mask))
 
 
 def _nonzero(self: torch.Tensor) -> torch.Tensor:
     refuse_unsupported(self)
     mask = self if self.dtype == torch.bool else self != 0
-    offsets, count = mask_offsets(mask)
-    out: torch.Tensor = mask_positions(mask, offsets, count_as_size(count, mask))
-    return out
+    counts, count = mask_counts(mask)
+    return mask_positions(mask, counts, count_as_size(count, mask))
 
 
 def count_as_size(count: torch.Tensor, mask: torch.Tensor) -> int:
     """The count as a size: the one host read."""
     size: Any = count.item()
+    if isinstance(size, int):
+        return size
     torch._check(size >= 0)  # type: ignore[no-untyped-call]  # torch has no types
     torch._check(size <= mask.numel())  # type: ignore[no-untyped-call]  # torch has no types
     return size  # type: ignore[no-any-return]  # a symbolic integer while traced
@@ -264,14 +263,13 @@ def _one_mask(self: torch.Tensor, indices: Indices) -> tuple[int, torch.Tensor]:
                 "a mask beside integers of more dims or of unknown size: its count would be read"
             )
         else:
+            check_range(index, self, begin, wraps=True)
             parts.append(_one_of(index.reshape(()), self.shape[begin]))
     return dim, _outer_and(parts)
 
 
 def _one_of(index: torch.Tensor, size: int) -> torch.Tensor:
     """A mask of `size` elements that keeps the one at `index`."""
-    if not is_traced(index) and index.device.type == "cpu" and not -size <= int(index) < size:
-        raise IndexError(f"index {int(index)} is out of bounds for a dimension of size {size}")
     place = torch.where(index < 0, index + size, index)
     return torch.arange(size, device=index.device) == place
 

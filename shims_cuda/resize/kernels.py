@@ -9,11 +9,11 @@ elements apart.
 import triton
 import triton.language as tl
 
-from .row_kernels import four_rows, rolling_rows
+from .row_kernels import four_rows
 
 COUNTS = [
     *("planes", "channels", "target_h", "target_w", "taps_h", "taps_w"),
-    *("row_blocks", "rows", "column_blocks", "columns"),
+    *("row_blocks", "column_blocks", "columns"),
 ]
 
 
@@ -21,27 +21,25 @@ COUNTS = [
 def resize_kernel(
     image, middle, out, start_h, count_h, weight_h, start_w, count_w, weight_w,
     planes, channels, target_h, target_w, taps_h, taps_w, step,
-    row_blocks, rows, column_blocks, columns,
+    row_blocks, column_blocks, columns,
     stride_in, stride_ic, stride_ih, middle_row, pitch_w, stride_on, stride_oc, stride_oh,
     UNROLL: tl.constexpr, READ: tl.constexpr, WRITE: tl.constexpr, VECTOR: tl.constexpr,
-    LANES: tl.constexpr, ROLL: tl.constexpr,
+    LANES: tl.constexpr,
 ):  # fmt: skip
-    """`columns` (at most WRITE) output elements of `rows` output rows of a plane; 4 unless ROLL.
+    """`columns` (at most WRITE) output elements of four output rows of a plane.
 
     Every input row is read once, READ elements at a time, and added to the output rows that hold
-    it. The sums go through `middle`, `rows` rows of `middle_row` columns, to the threads that sum
-    a window of the width. A neighbour that needs the same element writes the same bits.
+    it. The sums go through `middle`, four rows of `middle_row` columns, to the threads that sum a
+    window of the width. A neighbour that needs the same element writes the same bits.
 
     Windows begin anywhere, so one load for each element of them would take a cache line for
     three or four threads. Neighbours along the width (LANES > 1) are read LANES at once, from a
     multiple of LANES on; where channels lie between them, the four rows lie side by side.
     """
-    if not ROLL:
-        rows = 4
     program = tl.program_id(0)
     column = (program % column_blocks) * columns
     program = program // column_blocks
-    row = (program % row_blocks) * rows
+    row = (program % row_blocks) * 4
     plane = program // row_blocks
     if plane >= planes:
         return
@@ -50,9 +48,9 @@ def resize_kernel(
     channel = (plane % channels).to(tl.int64)
     source = image + batch * stride_in + channel * stride_ic
     result = out + batch * stride_on + channel * stride_oc
-    middle += program.to(tl.int64) * rows * middle_row
+    middle += program.to(tl.int64) * 4 * middle_row
 
-    row_end = tl.minimum(row + rows, target_h)
+    row_end = tl.minimum(row + 4, target_h)
     last_pixel = (column_end - 1) // step
     low = tl.load(start_w + column // step) * step
     high = (tl.load(start_w + last_pixel) + tl.load(count_w + last_pixel)) * step
@@ -61,21 +59,15 @@ def resize_kernel(
     high = tl.cdiv(high, VECTOR) * VECTOR
     for begin in range(low, high, READ):
         read = begin + tl.arange(0, READ)
-        if ROLL:
-            rolling_rows(
-                source + read, middle + read, middle_row, start_h, count_h, weight_h, row,
-                row_end, taps_h, read < high, stride_ih, READ, UNROLL,
+        probe = four_rows(
+            source, middle, middle_row, start_h, count_h, weight_h, row, row_end - 1, taps_h,
+            read, high, stride_ih, UNROLL, READ, LANES, False,
+        )  # fmt: skip
+        if tl.max(tl.where(probe == probe, 0, 1), 0) != 0:
+            four_rows(
+                source, middle, middle_row, start_h, count_h, weight_h, row, row_end - 1,
+                taps_h, read, high, stride_ih, UNROLL, READ, LANES, True,
             )  # fmt: skip
-        else:
-            probe = four_rows(
-                source, middle, middle_row, start_h, count_h, weight_h, row, row_end - 1, taps_h,
-                read, high, stride_ih, UNROLL, READ, LANES, False,
-            )  # fmt: skip
-            if tl.max(tl.where(probe == probe, 0, 1), 0) != 0:
-                four_rows(
-                    source, middle, middle_row, start_h, count_h, weight_h, row, row_end - 1,
-                    taps_h, read, high, stride_ih, UNROLL, READ, LANES, True,
-                )  # fmt: skip
     tl.debug_barrier()
 
     line = tl.arange(0, 4)[:, None, None]
@@ -88,24 +80,16 @@ def resize_kernel(
     lead = first % LANES
     # A pointer for every row, although rows share weights: so both loads have one layout.
     weights = weight_w + pixel * pitch_w + lane + tl.zeros_like(line)
-    if ROLL:
-        for output in range(row, row_end, 4):
-            place = (output - row + line) * middle_row + first // LANES * LANES + lane
-            sum_windows(
-                middle + place, weights, result, output, row_end, column, column_end, inside,
-                lead, count, taps_w, 1, stride_oh, WRITE, LANES,
-            )  # fmt: skip
+    if LANES > 1:
+        place = middle + line * middle_row + first // LANES * LANES + lane
+        stride = 1
     else:
-        if LANES > 1:
-            place = middle + line * middle_row + first // LANES * LANES + lane
-            stride = 1
-        else:
-            place = middle + (first * step + element % step) * 4 + line + lane
-            stride = 4 * step
-        sum_windows(
-            place, weights, result, row, target_h, column, column_end, inside,
-            lead, count, taps_w, stride, stride_oh, WRITE, LANES,
-        )  # fmt: skip
+        place = middle + (first * step + element % step) * 4 + line + lane
+        stride = 4 * step
+    sum_windows(
+        place, weights, result, row, target_h, column, column_end, inside,
+        lead, count, taps_w, stride, stride_oh, WRITE, LANES,
+    )  # fmt: skip
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""The resize operator: from image and sizes to two launches."""
+"""The resize operator: from image and sizes to launches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from graftwork.plugins import Declined
 from graftwork.plugins.toolkit import kernels as launching
-from graftwork.plugins.toolkit.kernels import at_least_one, cdiv, launch
+from graftwork.plugins.toolkit.kernels import at_least_one, cdiv, kernel_op, launch
 from graftwork.plugins.toolkit.resample import (
     LARGEST_SCALE,
     Axis,
@@ -20,9 +20,9 @@ from graftwork.plugins.toolkit.resample import (
 from graftwork.plugins.toolkit.symbolic import Size, known
 from graftwork.plugins.torch_private import suggest_memory_format
 
-from . import byte_kernels, kernels, window_kernels
+from . import byte_kernels, kernels, shrink_kernels, window_kernels
 
-PROGRAMS = 924  # that an H200 holds at once: seven a multiprocessor
+WARPS = 2112  # that an H200 holds at once of the kernel that shrinks: 16 a multiprocessor
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 
 
@@ -97,7 +97,7 @@ def _given_scale(axis: Axis) -> float:
     return min(1 / axis.factor, LARGEST_SCALE)
 
 
-@torch.library.triton_op("graftwork::antialiased_resize", mutates_args={})
+@kernel_op("graftwork::antialiased_resize")
 def antialiased_resize(
     image: torch.Tensor,
     size: Sequence[int],
@@ -118,7 +118,11 @@ def antialiased_resize(
             image, torch.int64, size, (*taps, taps[1]), scales, align_corners, cubic
         )
         return _resize_bytes(image, size, taps, windows, channels_last)
-    batch, channels, height, width = image.shape
+    if not cubic and not channels_last and known(2 * size[0] <= image.shape[2]):
+        strips = _strips(image, size[1], taps[1], scales[1] == 0 and not align_corners)
+        if strips is not None:
+            return _shrink(image, size, taps, scales, align_corners, strips)
+    batch, channels, _, width = image.shape
     target_h, target_w = size
     computed = torch.promote_types(image.dtype, torch.float32)
     lanes = 1 if channels_last else 4
@@ -137,26 +141,109 @@ def antialiased_resize(
     most = _columns(tiles, width, target_w, (taps[1] + 1) * step + vector)
     column_blocks = cdiv(target_w * step, most)
     columns = cdiv(target_w * step, column_blocks)
-    # Two windows overlap where a bilinear filter shrinks the height.
-    roll = not cubic and not channels_last and known(2 * target_h <= height)
-    rows, unroll = 4, tiles.unroll
-    if roll:
-        rows = _rows(target_h, planes * column_blocks)
-        unroll = _rows_ahead(height, target_h)
-    row_blocks = cdiv(target_h, rows)
+    row_blocks = cdiv(target_h, 4)
     # Multiples of 16, which is what the compiler sees of a size.
     middle_row = cdiv(width * step, 16) * 16
-    middle = image.new_empty(planes * row_blocks * rows * middle_row, dtype=computed)
+    middle = image.new_empty(planes * row_blocks * 4 * middle_row, dtype=computed)
     launch(
         kernels.resize_kernel,
         (planes * row_blocks * column_blocks,),
         *(image, middle, out, *windows),
         *(planes, channels, target_h, target_w, *taps, step),
-        *(row_blocks, rows, column_blocks, columns),
+        *(row_blocks, column_blocks, columns),
         *(*strides, middle_row, pitch, out.stride(0), out.stride(1), out.stride(2)),
-        **{"UNROLL": unroll, "READ": tiles.read, "WRITE": tiles.write},
-        **{"VECTOR": vector, "LANES": lanes, "ROLL": roll},
+        **{"UNROLL": tiles.unroll, "READ": tiles.read, "WRITE": tiles.write},
+        **{"VECTOR": vector, "LANES": lanes},
         num_warps=tiles.warps,
+    )
+    return out
+
+
+@dataclasses.dataclass(frozen=True)
+class Strips:
+    """How the columns are cut where an image is shrunk.
+
+    Attributes:
+        read: input elements of a strip, at most.
+        write: output elements, at most; a power of two.
+        vector: elements at once that rows are whole numbers of.
+        blocks: strips of a row.
+        columns: output elements of a strip.
+    """
+
+    read: int
+    write: int
+    vector: int
+    blocks: Size
+    columns: Size
+
+
+def _strips(image: torch.Tensor, target: Size, taps: Size, plain: bool) -> Strips | None:
+    """Strips that hold the windows of their outputs; None where none is known to.
+
+    `plain` says that the sizes give the scale; else windows begin half their length apart.
+    """
+    width = image.shape[3]
+    # Four at once, since what is written is float32 (float64: two).
+    vector = min(16 // image.element_size(), 4)
+    sizes = (width, *image.stride()[:3])
+    vector = vector if all(known(size % vector == 0) for size in sizes) else 1
+    overlap = taps + 10
+    above, below = (width, target) if plain else (taps, 2)
+    read, write = 1024, 128
+    need = at_least_one(above) * write // below + overlap
+    if isinstance(need, int):
+        read = min(max(_power_of_two(need), 128), read)
+    if not known(at_least_one(above) + overlap * below <= read * below):
+        return None
+    columns = (read - overlap) * below // at_least_one(above)
+    if isinstance(columns, int):
+        columns = min(columns, write)
+    else:
+        columns = torch.sym_min(columns, write)  # type: ignore[no-untyped-call]  # untyped
+    blocks = cdiv(target, columns)
+    return Strips(read, write, vector, blocks, cdiv(target, blocks))
+
+
+def _shrink(
+    image: torch.Tensor,
+    size: Sequence[Size],
+    taps: Sequence[Size],
+    scales: Sequence[float],
+    align_corners: bool,
+    strips: Strips,
+) -> torch.Tensor:
+    """An image, its last dimension contiguous, whose height is at least halved, bilinear."""
+    batch, channels, height, width = image.shape
+    target_h, target_w = size
+    computed = torch.promote_types(image.dtype, torch.float32)
+    out = image.new_empty(batch, channels, target_h, target_w)
+    planes = batch * channels
+    warps = strips.read // 256 or 1
+    rows = _rows(target_h, planes * strips.blocks, warps)
+    row_blocks = cdiv(target_h, rows)
+    unroll = _rows_ahead(height, target_h)
+    segment = cdiv(taps[0], unroll) * unroll
+    chunks = cdiv(taps[1] + 3, 4)
+    together = chunks if isinstance(chunks, int) and chunks <= 8 else 2
+    chunks = cdiv(chunks, together) * together
+    # The ring of rows, the weights of the width, those of the height; blocks of 16 elements.
+    scratch_size = cdiv(8 * strips.read + 4 * strips.write * chunks + rows * (1 + 2 * segment), 16)
+    plan_size = 2 * (rows + 2)
+    programs = planes * row_blocks * strips.blocks
+    launch(
+        shrink_kernels.shrink_kernel,
+        (programs,),
+        *(image, image.new_empty(programs * scratch_size * 16, dtype=computed)),
+        *(image.new_empty(programs * plan_size, dtype=torch.int32), out),
+        *(planes, channels, height, width, target_h, target_w, *taps),
+        *(row_blocks, rows, strips.blocks, strips.columns, segment, chunks),
+        *(stride // strips.vector for stride in image.stride()[:3]),
+        *(*out.stride()[:3], scratch_size, plan_size),
+        **{"SCALE_H": scales[0], "SCALE_W": scales[1], "ALIGN": align_corners},
+        **{"UNROLL": unroll, "READ": strips.read, "WRITE": strips.write},
+        **{"VECTOR": strips.vector, "CHUNKS": together},
+        num_warps=warps,
     )
     return out
 
@@ -245,13 +332,15 @@ def _tiles(image: torch.Tensor, width: Size, target: Size, taps: Size, step: Siz
     return Tiles(3, read, 64, 4)
 
 
-def _rows(target: Size, strips: Size) -> int:
-    """Output rows of a program that rolls: those with which `strips` strips of columns are done
-    first. A program takes as long as its rows and three more, as many at once as fit the GPU."""
+def _rows(target: Size, strips: Size, warps: int) -> int:
+    """Output rows of a program that shrinks `strips` strips, so that they are done first.
+
+    A program takes as long as its rows and one and a half more, as many at once as fit the GPU.
+    """
     if not (isinstance(target, int) and isinstance(strips, int)):
-        return 8
-    turns = {rows: -(-strips * -(-target // rows) // PROGRAMS) for rows in (8, 16)}
-    return min(turns, key=lambda rows: turns[rows] * (rows + 3))
+        return 16
+    turns = {rows: -(-strips * -(-target // rows) * warps // WARPS) for rows in range(4, 65)}
+    return min(turns, key=lambda rows: turns[rows] * (2 * rows + 3))
 
 
 def _rows_ahead(height: Size, target: Size) -> int:

@@ -1,7 +1,8 @@
 # mypy: ignore-errors
-"""The Triton kernel that makes the windows of both axes of an antialiased resize.
+"""Where every output of an axis looks, and with which weights; and the Triton kernel that writes
+this down for both axes.
 
-`plugins/toolkit/resample.py` has the formulas; the roundings here are the same.
+`plugins/toolkit/resample.py` has the formulas. Where a window begins and ends is rounded as there.
 """
 
 import triton
@@ -14,25 +15,65 @@ WINDOW_COUNTS = [
 
 
 @triton.jit
-def weigh(distance, CUBIC: tl.constexpr):
-    """The triangle, or Keys' cubic with coefficient -0.5, of a distance that is not negative."""
+def axis_scale(size, target, SCALE: tl.constexpr, ALIGN: tl.constexpr, DTYPE: tl.constexpr):
+    """Input elements an output element: SCALE where a factor gives it, else 0 and the sizes do."""
+    size_f = tl.cast(size, tl.float64)
+    target_f = tl.cast(target, tl.float64)
+    if SCALE > 0:
+        scale = tl.full((), SCALE, tl.float64)
+    elif ALIGN:
+        scale = (size_f - 1) / tl.maximum(target_f - 1, 1.0)
+        scale = tl.where(target_f > 1, scale, 0.0)
+    else:
+        scale = size_f / target_f
+    return scale.to(DTYPE)
+
+
+@triton.jit
+def center_of(output, scale, DTYPE: tl.constexpr):
+    """The middle of a window. The maximum, of numbers that are never negative, keeps compilers
+    from contracting the product with the sum that follows, which would round otherwise."""
+    return tl.maximum((output.to(DTYPE) + 0.5) * scale, 0.0)
+
+
+@triton.jit
+def element_at(edge, size, DTYPE: tl.constexpr):
+    """trunc(edge + 0.5), from 0 to `size`; exact for float32, as ATen's sum in double is."""
+    edge = tl.minimum(tl.maximum(edge, 0.0), tl.cast(size, DTYPE))
+    if edge.dtype == tl.float64:
+        element = (edge + 0.5).to(tl.int32)
+    else:
+        element = edge.to(tl.int32)
+        element += (edge - element.to(DTYPE) >= 0.5).to(tl.int32)
+    return tl.minimum(element, size)
+
+
+@triton.jit
+def window_at(
+    output, scale, size, target, taps, CUBIC: tl.constexpr, DTYPE: tl.constexpr
+):  # fmt: skip
+    """First element of a window and one past its last. An axis that keeps its size is copied."""
+    center = center_of(output, scale, DTYPE)
+    support = tl.maximum(scale, 1.0) * (2 if CUBIC else 1)
+    first = element_at(center - support, size, DTYPE)
+    end = tl.minimum(element_at(center + support, size, DTYPE), first + taps)
+    same = size == target
+    return tl.where(same, output, first), tl.where(same, output + 1, end)
+
+
+@triton.jit
+def weight_at(position, center, inverse, CUBIC: tl.constexpr, DTYPE: tl.constexpr):
+    """An element's weight, not normalised: the triangle, or Keys' cubic with coefficient -0.5.
+
+    `inverse` is that of the scale, at most 1.
+    """
+    distance = tl.abs((position.to(DTYPE) - center + 0.5) * inverse)
     if CUBIC:
         near = (1.5 * distance - 2.5) * distance * distance + 1
         far = ((-0.5 * distance + 2.5) * distance - 4) * distance + 2
         return tl.where(distance < 1, near, tl.where(distance < 2, far, 0.0))
     else:
         return tl.where(distance < 1, 1 - distance, 0.0)
-
-
-@triton.jit
-def tap_weights(
-    first, length, center, inverse, tap, CUBIC: tl.constexpr, DTYPE: tl.constexpr
-):  # fmt: skip
-    """The weights of the elements first + tap of windows, not yet normalised; 0 outside."""
-    inside = (tap >= 0) & (tap < length[None, :])
-    distance = ((first[None, :] + tap).to(DTYPE) - center[None, :]).to(tl.float64) + 0.5
-    value = weigh(tl.abs((distance * inverse).to(DTYPE)), CUBIC)
-    return tl.where(inside, value, 0.0)
 
 
 @triton.jit
@@ -44,48 +85,31 @@ def axis_windows(
     """First element, length and weights of BLOCK outputs of one axis.
 
     An output has `pitch` weights, the first of them that of the last multiple of LANES before
-    its window, and zeros outside it. SCALE is the scale that a factor gives, 0 where the sizes
-    give it.
+    its window, and zeros outside it.
     """
     output = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = output < target
-    size_f = tl.cast(size, tl.float64)
-    target_f = tl.cast(target, tl.float64)
-    if SCALE > 0:
-        scale = tl.full((), SCALE, tl.float64)
-    elif ALIGN:
-        scale = (size_f - 1) / tl.maximum(target_f - 1, 1.0)
-        scale = tl.where(target_f > 1, scale, 0.0)
-    else:
-        scale = size_f / target_f
-    scale = scale.to(DTYPE)
-    stretch = tl.maximum(scale, 1.0)
-    support = stretch * (2 if CUBIC else 1)
-    inverse = (1.0 / stretch.to(tl.float64)).to(DTYPE).to(tl.float64)
-    center = ((output.to(tl.float64) + 0.5) * scale.to(tl.float64)).to(DTYPE)
-    first = (center - support).to(tl.float64) + 0.5
-    first = tl.minimum(tl.maximum(first, 0.0), size_f).to(tl.int32)
-    end = (center + support).to(tl.float64) + 0.5
-    end = tl.minimum(tl.maximum(end, 0.0), size_f).to(tl.int32)
-    same = size_f == target_f
-    first = tl.where(same, output, first)
-    length = tl.where(same, 1, end - first)
-    length = tl.minimum(length, taps)
+    scale = axis_scale(size, target, SCALE, ALIGN, DTYPE)
+    inverse = 1.0 / tl.maximum(scale, 1.0)
+    center = center_of(output, scale, DTYPE)[None, :]
+    first, end = window_at(output, scale, size, target, taps, CUBIC, DTYPE)
     total = tl.zeros([BLOCK], DTYPE)
     for begin in range(0, taps, TAPS):
-        tap = begin + tl.arange(0, TAPS)[:, None]
-        value = tap_weights(first, length, center, inverse, tap, CUBIC, DTYPE)
-        total += tl.sum(value, 0)
+        place = first[None, :] + begin + tl.arange(0, TAPS)[:, None]
+        value = weight_at(place, center, inverse, CUBIC, DTYPE)
+        total += tl.sum(tl.where(place < end[None, :], value, 0.0), 0)
     total = tl.where(total == 0, 1.0, total)
+    to = weight + output[None, :] * pitch
     for begin in range(0, pitch, TAPS):
-        place = begin + tl.arange(0, TAPS)[:, None]
-        tap = place - first[None, :] % LANES
-        value = tap_weights(first, length, center, inverse, tap, CUBIC, DTYPE) / total[None, :]
-        value = tl.where(same, tl.where(tap == 0, 1.0, 0.0), value).to(DTYPE)
-        place = weight + output[None, :] * pitch + place
-        tl.store(place, value, mask=(tap + first[None, :] % LANES < pitch) & inside[None, :])
+        tap = begin + tl.arange(0, TAPS)[:, None]
+        place = (first - first % LANES)[None, :] + tap
+        value = weight_at(place, center, inverse, CUBIC, DTYPE) / total[None, :]
+        value = tl.where(size == target, 1.0, value)
+        held = (place >= first[None, :]) & (place < end[None, :])
+        value = tl.where(held, value, 0.0).to(DTYPE)
+        tl.store(to + tap, value, mask=(tap < pitch) & inside[None, :])
     tl.store(start + output, first, mask=inside)
-    tl.store(count + output, length, mask=inside)
+    tl.store(count + output, end - first, mask=inside)
 
 
 @triton.jit(do_not_specialize=WINDOW_COUNTS)

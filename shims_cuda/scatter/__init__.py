@@ -14,6 +14,7 @@ import torch
 from torch._ops import OpOverload
 
 from graftwork.plugins import PluginInfo, Property, hookimpl
+from graftwork.plugins.toolkit.kernels import kernel_op
 
 from ..stages.arguments import checked_by_aten, refuse_unsupported
 from ..stages.last_writer import fill, last_writer
@@ -42,7 +43,7 @@ def list_properties() -> Sequence[Property]:
     return properties()
 
 
-@torch.library.triton_op("graftwork::scatter_src", mutates_args={})
+@kernel_op("graftwork::scatter_src")
 def scatter_src(
     self: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor
 ) -> torch.Tensor:
@@ -52,11 +53,11 @@ def scatter_src(
         RuntimeError: an index outside [0, self.size(dim)), on the CPU. A GPU stops at a device
             assert where asserts are compiled in, and drops the write where they are not.
     """
-    check_range(index, self, dim, RuntimeError)
+    check_range(index, self, dim)
     return solve(self, dim, index, src, last_writer)
 
 
-@torch.library.triton_op("graftwork::scatter_value", mutates_args={})
+@kernel_op("graftwork::scatter_value")
 def scatter_value(
     self: torch.Tensor, dim: int, index: torch.Tensor, value: torch.Tensor
 ) -> torch.Tensor:
@@ -65,7 +66,7 @@ def scatter_value(
     Raises:
         RuntimeError: as `scatter_src`.
     """
-    check_range(index, self, dim, RuntimeError)
+    check_range(index, self, dim)
     return solve(self, dim, index, value.expand(index.shape), fill)
 
 

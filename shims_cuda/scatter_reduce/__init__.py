@@ -16,6 +16,7 @@ import torch
 from torch._ops import OpOverload
 
 from graftwork.plugins import Declined, PluginInfo, Property, hookimpl
+from graftwork.plugins.toolkit.kernels import kernel_op
 
 from ..stages.arguments import checked_by_aten, refuse_unsupported
 from ..stages.problem import check_range, solve
@@ -65,7 +66,7 @@ def list_properties() -> Sequence[Property]:
     return properties()
 
 
-@torch.library.triton_op("graftwork::scatter_reduce", mutates_args={})
+@kernel_op("graftwork::scatter_reduce")
 def scatter_reduce(
     self: torch.Tensor,
     dim: int,
@@ -86,7 +87,7 @@ def scatter_reduce(
         RuntimeError: an index outside [0, self.size(dim)), on the CPU. A GPU stops at a device
             assert where asserts are compiled in, and drops the value where they are not.
     """
-    check_range(index, self, dim, RuntimeError)
+    check_range(index, self, dim)
     kernel = partial(
         reduce_problem, reduce=reduce, include_self=include_self, deterministic=deterministic
     )

@@ -9,11 +9,11 @@ import math
 
 import torch
 
-from graftwork.plugins.toolkit.kernels import Int
+from graftwork.plugins.toolkit.kernels import Int, kernel_op
 from graftwork.shims_cuda.sort.rows import fits, sort_rows, topk_rows
 
 
-@torch.library.triton_op("graftwork::sort", mutates_args=())
+@kernel_op("graftwork::sort")
 def sort(x: torch.Tensor, dim: int, descending: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Values and int64 indices of ``x`` in stable order along ``dim``.
 
@@ -26,7 +26,7 @@ def sort(x: torch.Tensor, dim: int, descending: bool) -> tuple[torch.Tensor, tor
     return _laid_out_as(x, values, dim), _laid_out_as(x, indices, dim)
 
 
-@torch.library.triton_op("graftwork::topk", mutates_args=())
+@kernel_op("graftwork::topk")
 def topk(x: torch.Tensor, k: int, dim: int, largest: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """The first ``k`` values of ``x`` along ``dim`` and their int64 indices, both contiguous.
 

@@ -37,7 +37,9 @@ def topk_rows(x: torch.Tensor, k: Int, largest: bool) -> tuple[torch.Tensor, tor
     if group is None:
         values, indices = radix_rows(x, largest)
         return values.narrow(1, 0, k).contiguous(), indices.narrow(1, 0, k).contiguous()
-    return block_rows(x, k, largest, best_groups(x, k, largest, group), group)
+    bound = upper_bound(x.shape[1])
+    best = best_groups(x, k, largest, group, LONGEST_ROW if bound is None else bound)
+    return block_rows(x, k, largest, best, group)
 
 
 def longest_block(x: torch.Tensor) -> int:
@@ -64,8 +66,10 @@ def fits(size: Int, limit: int) -> bool:
     return bound is not None and bound <= limit
 
 
-def best_groups(x: torch.Tensor, k: Int, largest: bool, group: int) -> torch.Tensor:
+def best_groups(x: torch.Tensor, k: Int, largest: bool, group: int, bound: int) -> torch.Tensor:
     """The ``k`` stretches of ``group`` elements that hold the first ``k`` of each row.
+
+    Rows are not longer than ``bound``, which is known where their length is not.
 
     A stretch stands for its first element in the wanted order. Of two stretches, the one whose
     own first comes first comes first itself, ties by position; so an element outside the first
@@ -79,10 +83,11 @@ def best_groups(x: torch.Tensor, k: Int, largest: bool, group: int) -> torch.Ten
     blocks = cdiv(n, block)
     options = {"DESCENDING": largest, "GROUP": group, "BLOCK": block, "num_warps": 4}
     launch(best_of_groups, (rows * blocks,), x, best, n, blocks, groups, **options)
-    if not fits(groups, longest_block(x)):
-        picked = best_groups(best, k, False, group)
+    bound = -(-bound // group)
+    if bound > longest_block(x):
+        picked = best_groups(best, k, False, group, bound)
         return block_rows(best, k, False, picked, group, with_values=False)[1]
-    return block_rows(best, k, False, with_values=False)[1]
+    return block_rows(best, k, False, with_values=False, bound=bound)[1]
 
 
 def block_rows(
@@ -92,10 +97,14 @@ def block_rows(
     groups: torch.Tensor | None = None,
     group: int = 0,
     with_values: bool = True,
+    bound: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The first ``k`` of the candidates of each row, which one program holds (`sort_block`)."""
+    """The first ``k`` of the candidates of each row, which one program holds (`sort_block`).
+
+    There are not more candidates than ``bound``; by default, what is known of their number.
+    """
     rows, n = x.shape
-    bound = upper_bound(k * group if groups is not None else n)
+    bound = bound or upper_bound(k * group if groups is not None else n)
     assert bound is not None and bound <= BLOCK_ROW
     span = max(1, (bound - 1).bit_length())
     regs, warps = block_shape(span)

@@ -12,7 +12,7 @@ from graftwork.plugins.toolkit.kernels import is_traced
 
 from . import mask as masks
 from .last_writer import last_writer, pick
-from .problem import Problem, broadcast, same
+from .problem import Problem, broadcast, check_range, same
 from .reduce import reduce_problem
 
 
@@ -28,7 +28,8 @@ def put_rows(
     given = broadcast(*(index for index in indices if index is not None))
     if same(given[0].numel(), 0):
         return self.clone()
-    _check_range(self, at, given)
+    for d, index in zip(at, given, strict=True):
+        check_range(index, self, d, wraps=True)
     adjacent = at == list(range(at[0], at[0] + len(at)))
     first = at[0] if adjacent else 0
     order = list(range(self.dim()))
@@ -95,15 +96,3 @@ def _line(given: Sequence[torch.Tensor], extents: Sequence[Any]) -> torch.Tensor
         inside = inside & (wrapped >= 0) & (wrapped < extent)
         line = line * extent + wrapped
     return torch.where(inside, line, -1)
-
-
-def _check_range(self: torch.Tensor, at: Sequence[int], given: Sequence[torch.Tensor]) -> None:
-    if is_traced(self) or self.device.type != "cpu":
-        return
-    for d, index in zip(at, given, strict=True):
-        size = self.shape[d]
-        for value in (int(index.min()), int(index.max())):
-            if not -size <= value < size:
-                raise IndexError(
-                    f"index {value} is out of bounds for dimension {d} with size {size}"
-                )

@@ -2,7 +2,8 @@
 
 Two kernels: an integer atomic maximum of the position that lands on each element, which does not
 depend on order, then one pass over the output that picks either that position's value or the
-element as it was. Where one index moves a row, both work a row at a time.
+element as it was. Where one index moves a row, both work a row at a time. A few entries for a
+large tensor are written in another way.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ import triton.language as tl
 from graftwork.plugins.toolkit.kernels import as_dtype, cdiv, fits_int32, jit, launch
 from graftwork.plugins.toolkit.symbolic import Size, known
 
+from .few_writes import are_few, write_few
 from .landing import block_positions, landing, settle_row, strip_of, unfold
 from .problem import Problem, bits, suits_strips
 
 
 def last_writer(problem: Problem) -> torch.Tensor:
     """`out[o, index[o, k, i], i] = src[o, k, i]` for k in order; (O, M, I), contiguous."""
+    if are_few(problem):
+        return write_few(problem)
     _, count, rows, _ = problem.sizes
     groups, _, width = problem.index.shape
     dtype = torch.int32 if fits_int32(count) else torch.int64

@@ -1,21 +1,23 @@
 """Boolean masks: which elements they keep, and each one's rank among those kept.
 
-Two passes over the mask in blocks: count each block, scan the counts, then every block ranks its
-own elements. Only the number of kept elements is ever read by the host, and only where it is the
-size of a result.
+A mask is cut into stretches, a program each, about as many as a GPU runs at once. One launch
+counts what each stretch keeps, and what all do. In the next, every program first adds up the
+counts of the stretches before its own, so that nothing has to scan them. Only the number of kept
+elements is ever read by the host, and only where it is the size of a result.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import triton.language as tl
 
 from graftwork.plugins.toolkit.kernels import (
+    Kernel,
     as_bytes,
     as_dtype,
-    at_least_one,
     cdiv,
     fits_int32,
     jit,
@@ -23,62 +25,45 @@ from graftwork.plugins.toolkit.kernels import (
 )
 from graftwork.plugins.toolkit.symbolic import Size, known
 
-BLOCK = 4096
+TILE = 2048  # elements that a program looks at at a time
+STRETCHES = 512  # at most; a power of two
 
 
-def block_offsets(mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """How many kept elements come before each block of `mask` (flat), and how many in all.
+def kept_counts(mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """How many elements each stretch of `mask` keeps, and how many are kept in all.
 
-    Shapes (blocks,) and (), both int64.
+    Shapes (stretches,) and (), both int64.
     """
-    kept = _flat(mask)
-    blocks = at_least_one(cdiv(kept.numel(), BLOCK))  # every kernel reads its block's offset
-    offsets = torch.empty(blocks, dtype=torch.int64, device=mask.device)
-    launch(count_kept, (blocks,), kept, offsets, kept.numel(), BLOCK=BLOCK, num_warps=4)
-    if known(blocks == 1):
-        return torch.zeros_like(offsets), offsets.view(())
-    total = torch.zeros(1, dtype=torch.int64, device=mask.device)
-    launch(scan_counts, (1,), offsets, total, blocks, BLOCK=1024, num_warps=4)
-    return offsets, total.view(())
+    kept = _bytes(mask)
+    stretches, stretch = _cut(kept.numel())
+    alone = known(stretches == 1)
+    counts = torch.empty(stretches, dtype=torch.int64, device=mask.device)
+    total = (torch.empty if alone else torch.zeros)((), dtype=torch.int64, device=mask.device)
+    options = {"ALONE": alone, "TILE": TILE, "num_warps": 4}
+    launch(count_kept, (stretches,), kept, counts, total, kept.numel(), stretch, **options)
+    return counts, total
 
 
 def ranks(mask: torch.Tensor) -> torch.Tensor:
     """Each element's rank among the kept ones, in row-major order; -1 where not kept."""
-    kept = _flat(mask)
-    offsets, _ = block_offsets(mask)
-    dtype = torch.int32 if fits_int32(kept.numel()) else torch.int64
-    out = torch.empty(kept.shape, dtype=dtype, device=mask.device)
-    grid = (cdiv(kept.numel(), BLOCK),)
-    launch(write_ranks, grid, kept, offsets, out, kept.numel(), BLOCK=BLOCK, num_warps=4)
-    return out.view(mask.shape)
+    dtype = torch.int32 if fits_int32(mask.numel()) else torch.int64
+    out = torch.empty(mask.shape, dtype=dtype, device=mask.device)
+    walk(write_ranks, mask, kept_counts(mask)[0], out)
+    return out
 
 
 def kept_values(
-    x: torch.Tensor, mask: torch.Tensor, offsets: torch.Tensor, count: Size
+    x: torch.Tensor, mask: torch.Tensor, counts: torch.Tensor, count: Size
 ) -> torch.Tensor:
     """The `count` elements of `x` that `mask`, of its shape, keeps: (count,)."""
-    kept, dtype = _flat(mask), x.dtype
     values = as_bytes(x).reshape(-1)
     out = torch.empty(count, dtype=values.dtype, device=x.device)
-    grid = (cdiv(kept.numel(), BLOCK),)
-    launch(
-        write_kept,
-        grid,
-        kept,
-        offsets,
-        values,
-        out,
-        values.stride(0),
-        kept.numel(),
-        count,
-        BLOCK=BLOCK,
-        num_warps=4,
-    )
-    return as_dtype(out, dtype)
+    walk(write_kept, mask, counts, out, values, values.stride(0), count)
+    return as_dtype(out, x.dtype)
 
 
 def kept_positions(
-    mask: torch.Tensor, offsets: torch.Tensor, out: torch.Tensor, count: Size
+    mask: torch.Tensor, counts: torch.Tensor, out: torch.Tensor, count: Size
 ) -> torch.Tensor:
     """Coordinates of the kept elements, row-major, in `out` (mask.dim() * count), int64.
 
@@ -86,92 +71,142 @@ def kept_positions(
     out. `out` is flat: where nobody knows that `count` is not 0, Inductor takes the strides of
     rows of `count` for others than it gave them, and copies the result onto itself.
     """
-    kept, dims = _flat(mask), mask.dim()
-    grid = (cdiv(kept.numel(), BLOCK),)
+    dims, wide = mask.dim(), not fits_int32(mask.numel())
     later: Size = 1
     for last in range(dims - 1, -1, -4):
         extents = [mask.shape[d] if d >= 0 else 1 for d in range(last, last - 4, -1)]
-        launch(
-            write_coordinates,
-            grid,
-            kept,
-            offsets,
-            out,
-            later,
-            *extents,
-            last,
-            kept.numel(),
-            count,
-            DIMS=min(4, last + 1),
-            WIDE=not fits_int32(kept.numel()),
-            BLOCK=BLOCK,
-            num_warps=4,
-        )
+        options = {"DIMS": min(4, last + 1), "WIDE": wide}
+        walk(write_coordinates, mask, counts, out, later, *extents, last, count, **options)
         later = later * math.prod(extents)
     return out.view(dims, count).t()
 
 
-def _flat(mask: torch.Tensor) -> torch.Tensor:
-    return as_bytes(mask).contiguous().view(-1)
+def walk(
+    kernel: Kernel, mask: torch.Tensor, counts: torch.Tensor, *args: Any, **options: Any
+) -> None:
+    """Launch a kernel that goes through the stretches of `mask`, whose counts are given.
+
+    It takes the mask's bytes, the counts, `args`, the mask's size and the length of a stretch.
+    """
+    kept = _bytes(mask)
+    stretches, stretch = _cut(kept.numel())
+    options |= {"STRETCHES": STRETCHES, "TILE": TILE, "num_warps": 4}
+    launch(kernel, (stretches,), kept, counts, *args, kept.numel(), stretch, **options)
+
+
+def _cut(size: Size) -> tuple[Size, Size]:
+    """How many stretches a mask of `size` elements is cut into, and how long each is."""
+    if known(size <= TILE):
+        return 1, TILE
+    tiles = cdiv(size, TILE)
+    stretches = min(tiles, STRETCHES) if isinstance(tiles, int) else STRETCHES
+    return stretches, cdiv(tiles, stretches) * TILE
+
+
+def _bytes(mask: torch.Tensor) -> torch.Tensor:
+    return as_bytes(mask).contiguous()
 
 
 @jit
-def count_kept(kept, counts, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """counts[block] = how many elements the block keeps."""
-    p = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    here = tl.load(kept + p, mask=p < size, other=0).to(tl.int32)
-    tl.store(counts + tl.program_id(0), tl.sum(here, 0).to(tl.int64))
+def count_kept(  # type: ignore[no-untyped-def]
+    kept, counts, total, size, stretch, ALONE: tl.constexpr, TILE: tl.constexpr
+):
+    """counts[stretch] = how many elements it keeps; total, which starts at 0, is their sum."""
+    begin = tl.program_id(0).to(tl.int64) * stretch
+    found = tl.zeros([TILE], tl.int32)
+    for at in range(0, stretch, TILE):
+        p = begin + at + tl.arange(0, TILE)
+        found += tl.load(kept + p, mask=p < size, other=0).to(tl.int32)
+    here = tl.sum(found, 0).to(tl.int64)
+    tl.store(counts + tl.program_id(0), here)
+    if ALONE:
+        tl.store(total, here)
+    else:
+        tl.atomic_add(total, here, sem="relaxed")
 
 
 @jit
-def scan_counts(counts, total, blocks, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Counts become how many are kept in earlier blocks; one program."""
-    before = tl.zeros([], tl.int64)
-    for at in range(0, blocks, BLOCK):
-        b = at + tl.arange(0, BLOCK)
-        here = tl.load(counts + b, mask=b < blocks, other=0)
-        tl.store(counts + b, before + tl.cumsum(here, 0) - here, mask=b < blocks)
-        before += tl.sum(here, 0)
-    tl.store(total, before)
+def rank_tile(here):  # type: ignore[no-untyped-def]
+    """Each element's rank among those that the tile keeps, or -1; how many it keeps.
+
+    A rank that is widened last goes once from the threads that read the mask to those that write
+    side by side.
+    """
+    ones = (here != 0).to(tl.int32)
+    rank = tl.where(here != 0, tl.cumsum(ones, 0) - 1, -1)
+    return rank.to(tl.int64), tl.sum(ones, 0)
 
 
 @jit
-def positions(BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Where this program's block lies."""
-    return tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-
-
-@jit
-def rank_block(here, before):  # type: ignore[no-untyped-def]
-    """Which elements of the block are kept, and the rank each has if it is."""
-    return here != 0, before + tl.cumsum(here.to(tl.int32), 0) - 1
-
-
-@jit
-def write_ranks(kept, offsets, out, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def write_ranks(  # type: ignore[no-untyped-def]
+    kept, counts, out, size, stretch, STRETCHES: tl.constexpr, TILE: tl.constexpr
+):
     """out = the rank, or -1."""
-    p = positions(BLOCK)
-    here = tl.load(kept + p, mask=p < size, other=0)
-    keep, rank = rank_block(here, tl.load(offsets + tl.program_id(0)))
-    tl.store(out + p, tl.where(keep, rank, -1).to(out.dtype.element_ty), mask=p < size)
+    s = tl.arange(0, STRETCHES)
+    before = tl.sum(tl.load(counts + s, mask=s < tl.program_id(0), other=0), 0)
+    begin = tl.program_id(0).to(tl.int64) * stretch
+    for at in range(0, stretch, TILE):
+        p = begin + at + tl.arange(0, TILE)
+        rank, found = rank_tile(tl.load(kept + p, mask=p < size, other=0))
+        whole = tl.where(rank < 0, -1, before + rank)
+        tl.store(out + p, whole.to(out.dtype.element_ty), mask=p < size)
+        before += found
 
 
 @jit
 def write_kept(  # type: ignore[no-untyped-def]
-    kept, offsets, values, out, step, size, count, BLOCK: tl.constexpr
+    kept,
+    counts,
+    out,
+    values,
+    step,
+    count,
+    size,
+    stretch,
+    STRETCHES: tl.constexpr,
+    TILE: tl.constexpr,
 ):
-    """out[rank] = value, for what is kept."""
-    p = positions(BLOCK)
-    here = tl.load(kept + p, mask=p < size, other=0)
-    keep, rank = rank_block(here, tl.load(offsets + tl.program_id(0)))
-    value = tl.load(values + p * step, mask=keep, other=0)
-    tl.store(out + rank, value, mask=keep & (rank < count))
+    """out[rank] = value, for what is kept.
+
+    All values are read: those of lanes side by side together, and before the ranks are known.
+    """
+    s = tl.arange(0, STRETCHES)
+    before = tl.sum(tl.load(counts + s, mask=s < tl.program_id(0), other=0), 0)
+    begin = tl.program_id(0).to(tl.int64) * stretch
+    for at in range(0, stretch, TILE):
+        p = begin + at + tl.arange(0, TILE)
+        value = tl.load(values + p * step, mask=p < size)
+        rank, found = rank_tile(tl.load(kept + p, mask=p < size, other=0))
+        keep = (rank >= 0) & (rank < count - before)
+        tl.store(out + before + rank, value, mask=keep)
+        before += found
+
+
+@jit
+def inverse_of(extent, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """What `divide` multiplies by."""
+    return 0 if WIDE else 0xFFFFFFFF // tl.cast(extent, tl.uint32)
+
+
+@jit
+def divide(p, extent, inverse, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Quotient and remainder of what is not negative.
+
+    A division by what is only known at run time takes many instructions. Below 2^31 a product
+    with 2^32 / extent falls short of the quotient by one at most.
+    """
+    if WIDE:
+        line = p // extent
+    else:
+        line = tl.umulhi(p.to(tl.uint32), inverse).to(tl.int32)
+        line += (p - line * extent >= extent).to(tl.int32)
+    return line, p - line * extent
 
 
 @jit
 def write_coordinates(  # type: ignore[no-untyped-def]
     kept,
-    offsets,
+    counts,
     out,
     later,
     extent0,
@@ -179,26 +214,41 @@ def write_coordinates(  # type: ignore[no-untyped-def]
     extent2,
     extent3,
     last,
-    size,
     count,
+    size,
+    stretch,
     DIMS: tl.constexpr,
     WIDE: tl.constexpr,
-    BLOCK: tl.constexpr,
+    STRETCHES: tl.constexpr,
+    TILE: tl.constexpr,
 ):
     """out[d, rank] = the coordinate along `last` and up to three dims before, for what is kept."""
-    p = positions(BLOCK)
+    s = tl.arange(0, STRETCHES)
+    before = tl.sum(tl.load(counts + s, mask=s < tl.program_id(0), other=0), 0)
+    inverse0, inverse1 = inverse_of(extent0, WIDE), inverse_of(extent1, WIDE)
+    inverse2, inverse3 = inverse_of(extent2, WIDE), inverse_of(extent3, WIDE)
+    begin = tl.program_id(0).to(tl.int64) * stretch
+    p = begin + tl.arange(0, TILE)
     here = tl.load(kept + p, mask=p < size, other=0)
-    keep, rank = rank_block(here, tl.load(offsets + tl.program_id(0)))
-    keep &= rank < count
-    line = (p if WIDE else p.to(tl.int32)) // later
-    target = out + tl.cast(last, tl.int64) * count + rank
-    tl.store(target, (line % extent0).to(tl.int64), mask=keep)
-    if DIMS > 1:
-        line = line // extent0
-        tl.store(target - count, (line % extent1).to(tl.int64), mask=keep)
-    if DIMS > 2:
-        line = line // extent1
-        tl.store(target - 2 * tl.cast(count, tl.int64), (line % extent2).to(tl.int64), mask=keep)
-    if DIMS > 3:
-        line = line // extent2
-        tl.store(target - 3 * tl.cast(count, tl.int64), (line % extent3).to(tl.int64), mask=keep)
+    for at in range(0, stretch, TILE):
+        p = begin + at + tl.arange(0, TILE)
+        rank, found = rank_tile(here)
+        ahead = p + TILE
+        here = tl.load(kept + ahead, mask=ahead < tl.minimum(size, begin + stretch), other=0)
+        keep = (rank >= 0) & (rank < count - before)
+        line, place = divide((p if WIDE else p.to(tl.int32)) // later, extent0, inverse0, WIDE)
+        target = out + tl.cast(last, tl.int64) * count + before
+        tl.store(target + rank, place.to(tl.int64), mask=keep)
+        if DIMS > 1:
+            target -= count
+            line, place = divide(line, extent1, inverse1, WIDE)
+            tl.store(target + rank, place.to(tl.int64), mask=keep)
+        if DIMS > 2:
+            target -= count
+            line, place = divide(line, extent2, inverse2, WIDE)
+            tl.store(target + rank, place.to(tl.int64), mask=keep)
+        if DIMS > 3:
+            target -= count
+            line, place = divide(line, extent3, inverse3, WIDE)
+            tl.store(target + rank, place.to(tl.int64), mask=keep)
+        before += found

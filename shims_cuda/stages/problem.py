@@ -128,14 +128,19 @@ def suits_strips(problem: Problem, columns: int, chunk: int) -> bool:
     return collide and known(programs >= ENOUGH) and known(width >= 32) and not problem.is_wide
 
 
-def check_range(index: torch.Tensor, base: torch.Tensor, dim: int, error: type[Exception]) -> None:
-    """On the CPU, refuse an index outside [0, size) as ATen does; a GPU asserts in the kernel."""
+def check_range(index: torch.Tensor, base: torch.Tensor, dim: int, wraps: bool = False) -> None:
+    """On the CPU, refuse an index out of range as ATen does; a GPU asserts in the kernel.
+
+    Raises:
+        RuntimeError: an index outside [0, size).
+        IndexError: with `wraps`, one outside [-size, size).
+    """
     if is_traced(index) or index.device.type != "cpu" or index.numel() == 0:
         return
     size = base.shape[dim] if base.dim() else 1
     for value in (int(index.min()), int(index.max())):
-        if not 0 <= value < size:
-            raise error(
+        if not (-size if wraps else 0) <= value < size:
+            raise (IndexError if wraps else RuntimeError)(
                 f"index {value} is out of bounds for dimension {dim % max(base.dim(), 1)} "
                 f"with size {size}"
             )

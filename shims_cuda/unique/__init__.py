@@ -14,14 +14,14 @@ import torch
 from torch._ops import OpOverload
 
 from graftwork.plugins import Declined, PluginInfo, Property, hookimpl
-from graftwork.plugins.toolkit.kernels import as_bytes, cdiv, launch
+from graftwork.plugins.toolkit.kernels import kernel_op
 from graftwork.plugins.toolkit.symbolic import known
 from graftwork.plugins.torch_private import upper_bound
 
-from ..index_put import count_as_size, mask_offsets, mask_positions, mask_values
+from ..index_put import count_as_size, mask_counts, mask_positions, mask_values
 from ..sort.operators import sort
-from ..stages import mask as masks
 from ..stages.arguments import refuse_unsupported
+from ..stages.mask import walk
 from . import kernels
 
 MOST_COLUMNS = 64
@@ -55,10 +55,10 @@ def list_properties() -> Sequence[Property]:
     return properties()
 
 
-@torch.library.triton_op("graftwork::runs", mutates_args={})
+@kernel_op("graftwork::runs")
 def runs(
     first: torch.Tensor,
-    offsets: torch.Tensor,
+    found: torch.Tensor,
     order: torch.Tensor | None,
     count: int,
     return_inverse: bool,
@@ -66,7 +66,7 @@ def runs(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The run of each element, (N), and the length of each run, (count), int64.
 
-    `first` (N) says where runs begin, and `offsets` is what `mask_offsets` gives for it. Element
+    `first` (N) says where runs begin, and `found` is what `mask_counts` gives for it. Element
     `p` of the runs is element `order[p]` of the first result, p itself without `order`. What is
     not asked for has the shape (0).
     """
@@ -74,15 +74,9 @@ def runs(
     lengths = size if return_inverse else 0, count if return_counts else 0
     inverse = first.new_empty(lengths[0], dtype=torch.int64)
     counts = first.new_zeros(lengths[1], dtype=torch.int64)
-    launch(
-        kernels.write_runs,
-        (cdiv(size, masks.BLOCK),),
-        *(as_bytes(first), offsets, offsets if order is None else order, inverse, counts),
-        *(size, count),
-        **{"ORDERED": order is not None, "INVERSE": return_inverse, "COUNTS": return_counts},
-        BLOCK=masks.BLOCK,
-        num_warps=4,
-    )
+    options = {"ORDERED": order is not None, "INVERSE": return_inverse, "COUNTS": return_counts}
+    places = found if order is None else order
+    walk(kernels.write_runs, first, found, places, inverse, counts, count, **options)
     return inverse, counts
 
 
@@ -138,10 +132,10 @@ def _of_elements(
 ) -> Triple:
     """Of the runs of `values`, which are the elements of `x` in `order`."""
     first = _begins(values)
-    offsets, total = mask_offsets(first)
+    found, total = mask_counts(first)
     count = _bounded(count_as_size(total, first), first)
-    inverse, counts = runs(first, offsets, order, count, return_inverse, return_counts)
-    distinct = mask_values(values, first, offsets, count)
+    inverse, counts = runs(first, found, order, count, return_inverse, return_counts)
+    distinct = mask_values(values, first, found, count)
     return distinct, inverse.view(x.shape) if return_inverse else inverse, counts
 
 
@@ -154,11 +148,13 @@ def _of_slices(
     return_counts: bool,
 ) -> Triple:
     """Of the runs of `rows`, which are the slices of `x` along `dim` in `order`."""
+    if x.device.type == "cpu":  # there ATen answers both, asked or not, and so does a trace
+        return_inverse = return_counts = True
     first = _begins(rows)
-    offsets, total = mask_offsets(first)
+    found, total = mask_counts(first)
     count = _bounded(count_as_size(total, first), first)
-    inverse, counts = runs(first, offsets, order, count, return_inverse, return_counts)
-    place = mask_positions(first, offsets, count)[:, 0]
+    inverse, counts = runs(first, found, order, count, return_inverse, return_counts)
+    place = mask_positions(first, found, count)[:, 0]
     distinct = rows[place].view(count, *x.movedim(dim, 0).shape[1:])
     return distinct.movedim(0, dim), inverse, counts
 

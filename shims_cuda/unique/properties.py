@@ -100,10 +100,18 @@ def _wanted() -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(dict.fromkeys(names, st.booleans()))
 
 
+def voxels(x: torch.Tensor) -> torch.Tensor:
+    """A program that asks for nothing but the slices."""
+    out: torch.Tensor = torch.unique(x, dim=0).double().sum(1)
+    return out
+
+
 @st.composite
 def _exported(draw: st.DrawFn) -> Case:
-    """Sizes that vary, in a program that goes on with the result."""
+    """Sizes that vary, in a program that goes on with the result; slices alone."""
     seed = draw(seeds)
+    if draw(st.booleans()):
+        return Case(voxels, (values((9, 2), torch.int64, seed, scale=2),))
     first, second = (values((size,), torch.int64, seed, scale=3) for size in (7, 12))
     size = torch.export.Dim("size", min=1, max=64)
     return Case(squared, (first,), dynamic_shapes=(({0: size},),), more_inputs=((second,),))

@@ -266,3 +266,27 @@ def test_a_padded_product_is_asked_about_without_a_guard():
     (value,) = [node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"]
     assert [torch_private.size_hint(size) for size in value.shape] == [7, 3]
     assert not value.shape[0].node.shape_env.guards
+
+
+CHANNELS_LAST, CONTIGUOUS = torch.channels_last, torch.contiguous_format
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "images", "expected"),
+    [
+        ("cuda", torch.bfloat16, CHANNELS_LAST, CHANNELS_LAST),
+        ("cuda", torch.float32, CHANNELS_LAST, CHANNELS_LAST),
+        ("cuda", torch.float32, CONTIGUOUS, CONTIGUOUS),
+        ("cuda", torch.float64, CHANNELS_LAST, CONTIGUOUS),
+        ("cpu", torch.float64, CHANNELS_LAST, CHANNELS_LAST),
+    ],
+)
+def test_a_convolution_answers_in_the_layout_that_it_has_where_cudnn_is(
+    device, dtype, images, expected
+):
+    """Else a kernel that turns the result follows it, and a norm and an activation fuse less."""
+    with deviceless("sm_90"), torch_private.FakeTensorMode():
+        x = torch.empty(8, 16, 20, 20, dtype=dtype, device=device).to(memory_format=images)
+        weight = torch.empty(32, 16, 3, 3, dtype=dtype, device=device)
+        result = torch.nn.functional.conv2d(x, weight)
+        assert result.is_contiguous(memory_format=expected)

@@ -19,6 +19,7 @@ from graftwork.shims_cuda.stages import (
     atomic_sum,
     columns,
     extremum,
+    few_writes,
     fold,
     grouping,
     last_writer,
@@ -121,8 +122,8 @@ def _type(arg: object) -> str:
 @pytest.fixture
 def one_kernel_a_dtype() -> Iterator[None]:
     """Compile no kernel anew for sizes that are 1 or multiples of 16, nor for alignment."""
-    modules = (atomic_sum, columns, extremum, fold, grouping, last_writer, marks, mask)
-    modules += (planes, tiles, block_kernels, radix_kernels, unique_kernels)
+    modules = (atomic_sum, columns, extremum, few_writes, fold, grouping, last_writer, marks)
+    modules += (mask, planes, tiles, block_kernels, radix_kernels, unique_kernels)
     parameters = [
         parameter
         for module in modules

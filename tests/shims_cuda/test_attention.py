@@ -46,6 +46,34 @@ def test_queries_of_zero_and_values_of_one_give_exactly_one(keys: int) -> None:
     assert torch.equal(out, torch.ones(3, 1, 16))
 
 
+MAGNITUDES = {
+    "huge values": (1.0, 1.0, 1e37),
+    "tiny values": (1.0, 1.0, 1e-37),
+    "huge queries": (1e37, 1e-37, 1.0),
+    "huge keys": (1e-37, 1e37, 1.0),
+    "largest keys": (1e-38, 3.4e38, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", MAGNITUDES)
+def test_float32_is_right_at_every_magnitude(name: str) -> None:
+    """Operands cut into bfloat16 numbers leave their range there; IEEE products take over."""
+    query, key, value = (torch.rand(1, 2, 70, 33) * factor for factor in MAGNITUDES[name])
+    exact = F.scaled_dot_product_attention(query.double(), key.double(), value.double())
+    error = (dense(query, key, value) - exact).abs().max() / exact.abs().max()
+    assert error < 1e-6
+
+
+def test_infinity_and_nan_go_where_ieee_products_take_them() -> None:
+    query, key, value = (torch.randn(1, 3, 70, 16) for _ in range(3))
+    value[0, 0, 3, 0], value[0, 0, 4, 1] = math.inf, math.nan
+    key[0, 1, 3, 0], query[0, 2, 5, 5] = math.inf, math.nan
+    exact = F.scaled_dot_product_attention(query.double(), key.double(), value.double()).float()
+    out = dense(query, key, value)
+    assert 0 < (~exact.isfinite()).sum() < exact.numel()
+    torch.testing.assert_close(out, exact, equal_nan=True, rtol=2e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("max_q", [3, 200])
 def test_nan_stays_in_its_sequence_and_padding_reaches_none(max_q: int) -> None:
     """`max_q` picks the kernel: few rows go chunk by chunk, many tile by tile."""
@@ -209,7 +237,7 @@ def test_only_outputs_are_written() -> None:
     outputs and scratch are."""
     query = torch.randn(4, 1, 16)
     torch.library.opcheck(
-        varlen_attention,
+        varlen_attention.op,
         (
             *(query, query, query, offsets(4), offsets(4), None, None),
             *(4, [-1, -1], 0.25, True, "ieee", False, [64, 64, 4, 3, 1]),
@@ -218,7 +246,7 @@ def test_only_outputs_are_written() -> None:
     )
     four = query[None].transpose(1, 2)
     torch.library.opcheck(
-        dense_attention,
+        dense_attention.op,
         (four, four, four, None, False, 0.25, "ieee", False, True, [64, 64, 4, 3, 1]),
         test_utils=("test_schema", "test_faketensor"),
     )
@@ -231,6 +259,16 @@ def test_tiles_fit_shared_memory() -> None:
                 t = forward_tiles(size, itemsize, precision, (arch,))
                 rows = 0 if arch == "gfx942" else t.rows  # there the query is kept in registers
                 assert size * itemsize * (rows + 2 * t.stages * t.keys) <= kib * 1024, arch
+
+
+def test_operands_are_cut_where_their_parts_fit_shared_memory() -> None:
+    """64 keys of 64 elements take 80 KiB, 32 of 128 take 104 (compiled for sm_90)."""
+    cut = {
+        arch: [forward_tiles(size, 4, "ieee", (arch,)).cut for size in (64, 128, 256)]
+        for arch in ("sm_80", "sm_89", "sm_90", "gfx942")
+    }
+    assert cut == {"sm_80": [1, 1, 0], "sm_89": [1, 0, 0], "sm_90": [1, 1, 0], "gfx942": [0, 0, 0]}
+    assert not forward_tiles(64, 4, "tf32", ("sm_90",)).cut
 
 
 CALLS: dict[str, Callable[[torch.dtype], Any]] = {

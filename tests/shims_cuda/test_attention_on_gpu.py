@@ -110,25 +110,26 @@ def decoded(
     return out
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("kind", ["full", "causal", "bool", "float"])
 @pytest.mark.parametrize("size", [64, 128])
-def test_dense_attention_in_bfloat16(size: int, kind: str, examples: int) -> None:
+def test_dense_attention(size: int, kind: str, dtype: torch.dtype, examples: int) -> None:
     draw = random.Random(f"{size} {kind}")
     torch.manual_seed(draw.randrange(1 << 30))
     for _ in range(5 * examples):
         keys = draw.choice([1, 33, 80, 256, 500, 1030])
         rows = keys if kind == "causal" else draw.choice([1, 5, 64, 130, 300, 777])
         shape = (draw.randint(1, 3), draw.choice([2, 4]))
-        query = torch.randn(*shape, rows, size, device="cuda", dtype=torch.bfloat16)
+        query = torch.randn(*shape, rows, size, device="cuda", dtype=dtype)
         key, value = (
-            torch.randn(*shape, keys, size, device="cuda", dtype=torch.bfloat16) for _ in range(2)
+            torch.randn(*shape, keys, size, device="cuda", dtype=dtype) for _ in range(2)
         )
         mask = None
         if kind == "bool":
             mask = torch.rand(shape[0], 1, rows, keys, device="cuda") > 0.3
             mask[..., 0] = True
         elif kind == "float":
-            mask = torch.randn(1, 1, rows, keys, device="cuda", dtype=torch.bfloat16)
+            mask = torch.randn(1, 1, rows, keys, device="cuda", dtype=dtype)
         scores = query.double() @ key.double().transpose(2, 3) * size**-0.5
         if kind == "causal":
             scores += torch.full_like(scores, -math.inf).triu(1)
@@ -141,3 +142,36 @@ def test_dense_attention_in_bfloat16(size: int, kind: str, examples: int) -> Non
         eager = F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal)
         ours = attend_dense(query, key, value, mask, is_causal=causal, archs=(), precision="ieee")
         assert_close_enough(ours, eager, exact)
+
+
+MAGNITUDES = {
+    "huge values": (1.0, 1.0, 1e37),
+    "small values": (1.0, 1.0, 1e-30),
+    "tiny values": (1.0, 1.0, 1e-37),
+    "huge queries": (1e37, 1e-37, 1.0),
+    "huge keys": (1e-37, 1e37, 1.0),
+    "large queries": (1e30, 1e-30, 1.0),
+    "large keys": (1e-30, 1e30, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", MAGNITUDES)
+@pytest.mark.parametrize("size", [64, 128])
+def test_float32_is_right_at_every_magnitude(size: int, name: str) -> None:
+    torch.manual_seed(0)
+    query, key, value = (
+        torch.randn(2, 4, 1024, size, device="cuda") * factor for factor in MAGNITUDES[name]
+    )
+    exact = F.scaled_dot_product_attention(query.double(), key.double(), value.double())
+    ours = attend_dense(query, key, value, archs=(), precision="ieee")
+    assert (ours - exact).abs().max() < 5e-6 * exact.abs().max()
+    assert (ours - exact).norm() < 1e-6 * exact.norm()
+
+
+def test_float32_infinity_and_nan_go_where_ieee_products_take_them() -> None:
+    query, key, value = (torch.randn(1, 3, 700, 64, device="cuda") for _ in range(3))
+    value[0, 0, 3, 0], value[0, 0, 4, 1] = math.inf, math.nan
+    key[0, 1, 3, 0], query[0, 2, 5, 5] = math.inf, math.nan
+    exact = F.scaled_dot_product_attention(*(x.double().cpu() for x in (query, key, value)))
+    ours = attend_dense(query, key, value, archs=(), precision="ieee").cpu()
+    torch.testing.assert_close(ours, exact.float(), equal_nan=True, rtol=2e-5, atol=1e-5)

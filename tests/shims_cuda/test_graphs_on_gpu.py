@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from graftwork.shims_cuda.index_put import index_put, mask_offsets, mask_positions, mask_put
+from graftwork.shims_cuda.index_put import index_put, mask_counts, mask_positions, mask_put
 from graftwork.shims_cuda.scatter import scatter_src, scatter_value
 from graftwork.shims_cuda.scatter_reduce import properties as reducing
 from graftwork.shims_cuda.scatter_reduce import scatter_reduce
@@ -26,7 +26,7 @@ def captured() -> dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]]
         "put": (lambda x, i, v: index_put(x, [i], v, True, True), (x, index[:, 0], src)),
         "mask-put": (lambda x, v: mask_put(x, x > 0, 0, v[:, :1].flatten()), (x, src)),
         "nonzero": (
-            lambda x: mask_positions(x > 0, mask_offsets(x > 0)[0], 700),
+            lambda x: mask_positions(x > 0, mask_counts(x > 0)[0], 700),
             (x.abs() * (torch.arange(3200, device="cuda").view(50, 64) < 700),),
         ),
         "sort": (lambda x: operators.sort(x, 0, True), (x,)),

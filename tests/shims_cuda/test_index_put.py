@@ -2,16 +2,18 @@
 
 import pytest
 import torch
+import triton.language as tl
 
 from graftwork.lowering import lower
 from graftwork.plugins import Declined, LoweringContext
 from graftwork.plugins.checking import find_plugin, select_plugin_alone
 from graftwork.plugins.rewriting import rewrite_program
+from graftwork.plugins.toolkit.kernels import jit, launch
 from graftwork.plugins.verification import assert_verified
 from graftwork.shims_cuda.index_put import (
     _index,
     index_put,
-    mask_offsets,
+    mask_counts,
     mask_positions,
     mask_put,
     mask_values,
@@ -187,35 +189,85 @@ def test_a_mask_apart_from_an_integer_and_two_masks_are_left():
         _index(x, [mask, torch.tensor([True, True, True]), None])
 
 
-@pytest.mark.parametrize("block", [8, 64])
-def test_masks_of_one_block_and_of_several(block, monkeypatch):
-    """One block needs no scan of the counts."""
-    monkeypatch.setattr(masks, "BLOCK", block)
+@pytest.mark.parametrize(("tile", "stretches"), [(8, 4), (16, 4), (64, 1)])
+def test_masks_of_one_stretch_and_of_several(tile, stretches, monkeypatch):
+    """One tile is counted in one launch; more are cut into stretches of several."""
+    monkeypatch.setattr(masks, "TILE", tile)
+    monkeypatch.setattr(masks, "STRETCHES", 4)
     x = torch.arange(50.0).view(5, 10)
     mask = x % 3 == 1
-    offsets, count = mask_offsets(mask)
-    assert offsets.shape == (7 if block == 8 else 1,)
-    assert count == mask.sum()
-    assert torch.equal(mask_values(x, mask, offsets, int(count)), x[mask])
-    assert torch.equal(mask_positions(mask, offsets, int(count)), mask.nonzero())
+    counts, count = mask_counts(mask)
+    assert counts.shape == (stretches,)
+    assert count == counts.sum() == mask.sum()
+    assert torch.equal(mask_values(x, mask, counts, int(count)), x[mask])
+    assert torch.equal(mask_positions(mask, counts, int(count)), mask.nonzero())
     assert torch.equal(mask_put(x, mask, 0, -x[mask]), torch.where(mask, -x, x))
 
 
+def test_a_mask_of_many_dims_of_any_layout_gives_coordinates(monkeypatch):
+    monkeypatch.setattr(masks, "TILE", 16)
+    mask = torch.rand(3, 1, 4, 2, 5, 2).permute(3, 0, 5, 1, 2, 4) < 0.5
+    counts, count = mask_counts(mask)
+    assert torch.equal(mask_positions(mask, counts, int(count)), mask.nonzero())
+
+
+def test_no_more_is_written_than_there_is_room_for(monkeypatch):
+    """The count is an argument, which a caller may have from elsewhere."""
+    monkeypatch.setattr(masks, "TILE", 8)
+    x = torch.arange(40)
+    mask = x % 2 == 0
+    counts, _ = mask_counts(mask)
+    out = torch.full((30,), -1)
+    assert torch.equal(masks.kept_positions(mask, counts, out[:13], 13)[:, 0], x[:26:2])
+    assert (out[13:] == -1).all()
+
+
+def test_nothing_past_the_end_of_a_mask_counts(monkeypatch):
+    monkeypatch.setattr(masks, "TILE", 8)
+    monkeypatch.setattr(masks, "STRETCHES", 2)
+    mask = torch.ones(64, dtype=torch.bool)[:20]
+    counts, count = mask_counts(mask)
+    assert count == 20
+    out = torch.full((30,), -1)
+    masks.kept_positions(mask, counts, out, 30)
+    assert (out[20:] == -1).all()
+    assert mask_values(torch.arange(64)[:20], mask, counts, 20).tolist() == list(range(20))
+
+
+@jit
+def quotients(p, out, extent, n, BLOCK: tl.constexpr):
+    o = tl.arange(0, BLOCK)
+    line, place = masks.divide(
+        tl.load(p + o, mask=o < n), extent, masks.inverse_of(extent, False), False
+    )
+    tl.store(out + o, line, mask=o < n)
+    tl.store(out + n + o, place, mask=o < n)
+
+
+@pytest.mark.parametrize("extent", [1, 2, 3, 7, 4096, 65537, 2**30 + 1, 2**31 - 1])
+def test_coordinates_divide_exactly(extent):
+    whole = torch.arange(0, 2**31, max(extent, 2**31 // 250))
+    p = torch.cat([whole - 1, whole, whole // extent * extent, torch.tensor([2**31 - 1])])
+    p = p.clamp(0, 2**31 - 1).to(torch.int32)
+    out = torch.empty(2, p.numel(), dtype=torch.int32)
+    launch(quotients, (1,), p, out, extent, p.numel(), BLOCK=1024)
+    assert torch.equal(out, torch.stack([p // extent, p % extent]))
+
+
 def test_every_kernel_compiles_for_every_gpu(compile_everywhere, monkeypatch):
-    monkeypatch.setattr(masks, "BLOCK", 16)
+    monkeypatch.setattr(masks, "TILE", 16)
     x, mask = torch.zeros(4, 8), torch.ones(4, 8, dtype=torch.bool)
 
     def call():
-        offsets, _ = mask_offsets(mask)
-        mask_values(x, mask, offsets, 32)
-        mask_positions(mask, offsets, 32)
+        counts, _ = mask_counts(mask)
+        mask_values(x, mask, counts, 32)
+        mask_positions(mask, counts, 32)
         put(x, [torch.tensor([0, 1])], torch.ones(2, 8))
 
     assert compile_everywhere(call) == {
         "count_kept",
         "mark_last",
         "pick_rows",
-        "scan_counts",
         "write_coordinates",
         "write_kept",
     }
@@ -224,7 +276,6 @@ def test_every_kernel_compiles_for_every_gpu(compile_everywhere, monkeypatch):
     assert compile_everywhere(lambda: mask_put(x, mask, 0, torch.ones(32))) == {
         "count_kept",
         "pick_elements",
-        "scan_counts",
         "write_ranks",
     }
 

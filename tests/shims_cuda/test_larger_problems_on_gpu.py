@@ -61,6 +61,16 @@ def tall(dtype: torch.dtype) -> st.SearchStrategy[Any]:
     return scatters((dtype,), most=300, largest=16)
 
 
+def few(dtype: torch.dtype) -> st.SearchStrategy[Any]:
+    """Up to 64 entries for hundreds of rows."""
+    return scatters((dtype,), most=64, largest=6).map(repeat_rows)
+
+
+def repeat_rows(drawn: Any) -> Any:
+    base, dim, index, src = drawn
+    return torch.cat([base] * 520, dim) if base.dim() else base, dim, index, src
+
+
 def put_case(drawn: Any) -> Case:
     base, dim, index, src = drawn
     return Case(scattering.put, (base, index, src), {"dim": dim})
@@ -86,6 +96,13 @@ LARGER: dict[str, tuple[str, str, Any, Callable[[torch.dtype], Any], dict[str, A
         "last-write-wins",
         DTYPES,
         lambda dtype: tall(dtype).map(put_case),
+        {},
+    ),
+    "scatter of few": (
+        "scatter",
+        "last-write-wins",
+        DTYPES,
+        lambda dtype: few(dtype).map(put_case),
         {},
     ),
     "scatter-value, CUDA eager": (

@@ -63,49 +63,77 @@ def image(count: int) -> Inputs:
     return (torch.rand(2, 3, count, 200, device="cuda"),)
 
 
-# plugin: its program, its inputs by a size, which of their dimensions are dynamic
-PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int], Inputs], Any]] = {
+MANY: Any = ({0: ANY}, {0: COUNT}, {0: COUNT})
+# name: plugin, program, its inputs by a size, which of their dimensions are dynamic
+PROGRAMS: dict[str, tuple[str, Callable[..., Any], Callable[[int], Inputs], Any]] = {
     "scatter": (
+        "scatter",
         lambda base, index, src: base.scatter(0, index, src),
         rows,
-        ({0: ANY}, {0: COUNT}, {0: COUNT}),
+        MANY,
     ),
-    "scatter-reduce": (
-        lambda base, index, src: (
-            base.scatter_add(0, index, src),
-            base.scatter_reduce(0, index, src, "amax", include_self=False),
-        ),
+    "sums": (
+        "scatter-reduce",
+        lambda base, index, src: base.scatter_add(0, index, src),
         sums,
-        ({0: ANY}, {0: COUNT}, {0: COUNT}),
+        MANY,
     ),
-    "index-put": (
-        lambda base, index, src: (
-            base.index_put((index[:, 0],), src, accumulate=True),
-            torch.where(base > 0, base, 0).index_put((base > 0,), src[0, 0]),
-        ),
+    "extremes": (
+        "scatter-reduce",
+        lambda base, index, src: base.scatter_reduce(0, index, src, "amax", include_self=False),
         sums,
-        ({0: ANY}, {0: COUNT}, {0: COUNT}),
+        MANY,
     ),
-    "sort": (
-        lambda x, long: (
-            *torch.sort(x, dim=1, descending=True, stable=True),
-            *torch.sort(long, stable=True),
-            torch.topk(long, 9).values,
-        ),
-        numbers,
-        ({1: SOME}, {0: 64 * SOME}),
+    "accumulating": (
+        "index-put",
+        lambda base, index, src: base.index_put((index[:, 0],), src, accumulate=True),
+        sums,
+        MANY,
+    ),
+    "filling": (
+        "index-put",
+        lambda base, src: torch.where(base > 0, base, 0).index_put((base > 0,), src.sum()),
+        lambda count: sums(count)[::2],
+        ({0: ANY}, {0: COUNT}),
+    ),
+    "picking": (
+        "index-put",
+        lambda src: (src[src > 1], torch.nonzero(src < 0)),
+        lambda count: sums(count)[2:],
+        ({0: COUNT},),
+    ),
+    "sorting": (
+        "sort",
+        lambda x: torch.sort(x, dim=1, descending=True, stable=True),
+        lambda count: numbers(count)[:1],
+        ({1: SOME},),
+    ),
+    "long-sorting": (
+        "sort",
+        lambda long: torch.sort(long, stable=True),
+        lambda count: numbers(count)[1:],
+        ({0: ANY},),
+    ),
+    "topk": (
+        "sort",
+        lambda long: torch.topk(long, 9).values,
+        lambda count: numbers(count)[1:],
+        ({0: ANY},),
     ),
     "unique": (
-        lambda base, index, src: torch.unique(index, return_inverse=True, return_counts=True),
-        sums,
-        ({0: ANY}, {0: COUNT}, {0: COUNT}),
+        "unique",
+        lambda index: torch.unique(index, return_inverse=True, return_counts=True),
+        lambda count: sums(count)[1:2],
+        ({0: COUNT},),
     ),
     "attention": (
+        "attention",
         lambda query, key, value: F.scaled_dot_product_attention(query, key, value),
         heads,
         ({2: SOME}, {2: SOME}, {2: SOME}),
     ),
     "resize": (
+        "resize",
         lambda x: F.interpolate(x, size=(57, 61), mode="bilinear", antialias=True),
         image,
         ({2: SOME},),
@@ -114,9 +142,9 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int], Inputs], Any]] = {
 
 
 @pytest.mark.parametrize("sizes", ["static", "dynamic"])
-@pytest.mark.parametrize("plugin", PROGRAMS)
-def test_a_package_equals_eager(plugin: str, sizes: str, tmp_path: Path) -> None:
-    function, draw, dynamic = PROGRAMS[plugin]
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_package_equals_eager(name: str, sizes: str, tmp_path: Path) -> None:
+    plugin, function, draw, dynamic = PROGRAMS[name]
     program, inputs = Program(function), draw(300)
     lowered = graftwork.lower(
         program,

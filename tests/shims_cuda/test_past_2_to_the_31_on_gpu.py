@@ -7,7 +7,7 @@ import torch
 
 from graftwork.shims_cuda.index_put import (
     index_put,
-    mask_offsets,
+    mask_counts,
     mask_positions,
     mask_put,
     mask_values,
@@ -72,13 +72,13 @@ def test_rows_past_2_to_the_31() -> None:
 def test_masks_past_2_to_the_31() -> None:
     x = count_up(BIG, 251, torch.uint8)
     mask = count_up(BIG, 3, torch.uint8) == 0
-    offsets, total = mask_offsets(mask)
+    counts, total = mask_counts(mask)
     count = int(total)
     assert count == (BIG + 2) // 3
-    assert torch.equal(mask_values(x, mask, offsets, count), x[::3])
-    found = mask_positions(mask, offsets, count)[:, 0]
+    assert torch.equal(mask_values(x, mask, counts, count), x[::3])
+    found = mask_positions(mask, counts, count)[:, 0]
     assert torch.equal(found, torch.arange(0, BIG, 3, device="cuda"))
-    del found, offsets
+    del found, counts
     put = mask_put(x, mask, 0, x[:count])
     assert torch.equal(put[::3], x[:count])
     assert torch.equal(put[1::3], x[1::3])

@@ -74,8 +74,17 @@ def test_wide_windows_span_several_reads() -> None:
     """pytorch/vision#7671: eager CUDA fails on 941 to 10. Here, also more columns than one
     program reads at once, which the interpreter's 512 show at a width of 3000."""
     close(ours(torch.ones(1, 1, 21, 941), (2, 10)), torch.ones(1, 1, 2, 10))
-    x = torch.rand(1, 1, 3, 3000)
-    close(ours(x, (2, 2)), aten(x, (2, 2)))
+    for height in (3, 6):
+        x = torch.rand(1, 1, height, 3000)
+        close(ours(x, (2, 2)), aten(x, (2, 2)))
+
+
+@pytest.mark.parametrize("factor", [0.3, 1.0, 2.0])
+def test_a_factor_that_does_not_fit_the_sizes_counts(factor: float) -> None:
+    """At 2.0 four windows overlap where the sizes let two; at 0.3 they leave rows out."""
+    x = torch.rand(1, 1, 40, 40)
+    expected = torch.ops.aten._upsample_bilinear2d_aa(x, [10, 12], False, factor, None)
+    close(resize_by_kernel(x, (10, 12), BILINEAR, False, (factor, None)), expected)
 
 
 def test_crops_are_read_in_place() -> None:
@@ -135,14 +144,15 @@ def test_other_dtypes_are_declined() -> None:
 def test_only_outputs_are_written() -> None:
     x = torch.rand(1, 2, 9, 8)
     torch.library.opcheck(
-        antialiased_resize,
+        antialiased_resize.op,
         (x, [4, 5], [6, 5], [0.0, 0.0], False, False, False),
         test_utils=("test_schema", "test_faketensor"),
     )
 
 
 CALLS: dict[str, Callable[[torch.dtype], Any]] = {
-    "plain": lambda dtype: ours(torch.zeros(1, 1, 90, 160, dtype=dtype), (10, 10)),
+    "shrink": lambda dtype: ours(torch.zeros(1, 1, 90, 160, dtype=dtype), (10, 10)),
+    "plain": lambda dtype: ours(torch.zeros(1, 1, 90, 160, dtype=dtype), (60, 70)),
     "channels-last": lambda dtype: ours(
         torch.zeros(1, 3, 90, 70, dtype=dtype).to(memory_format=torch.channels_last),
         (10, 10),
@@ -156,13 +166,15 @@ def test_kernels_compile_for_every_gpu(
     name: str, compile_everywhere: Callable[..., set[str]]
 ) -> None:
     call = functools.partial(CALLS[name], torch.float16)
-    assert compile_everywhere(call) == {"windows_kernel", "resize_kernel"}
+    names = {"shrink_kernel"} if name == "shrink" else {"windows_kernel", "resize_kernel"}
+    assert compile_everywhere(call) == names
 
 
 def test_every_dtype_compiles_for_every_gpu(
     deep: None, compile_everywhere: Callable[..., set[str]]
 ) -> None:
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
-        assert compile_everywhere(functools.partial(CALLS["plain"], dtype))
+        for name in ("shrink", "plain"):
+            assert compile_everywhere(functools.partial(CALLS[name], dtype))
     names = compile_everywhere(functools.partial(CALLS["plain"], torch.uint8))
     assert names == {"windows_kernel", "fix_kernel", "bytes_kernel"}

@@ -5,13 +5,33 @@ import torch
 
 from graftwork.plugins.verification import assert_verified
 from graftwork.shims_cuda.scatter import scatter_src, scatter_value
+from graftwork.shims_cuda.stages import few_writes
 from graftwork.shims_cuda.stages import problem as problems
+from graftwork.shims_cuda.stages.few_writes import are_few, write_few
 from graftwork.shims_cuda.stages.last_writer import fill, last_writer
 from graftwork.shims_cuda.stages.problem import Problem, suits_strips, three_dims
 
 
 def test_properties_hold(examples):
     assert_verified("scatter", examples=examples)
+
+
+@pytest.mark.parametrize("plugin", ["scatter", "index-put"])
+def test_properties_hold_where_entries_are_few(plugin, examples, monkeypatch):
+    monkeypatch.setattr(few_writes, "SPARSE", 0)
+    assert_verified(plugin, examples=examples)
+
+
+def test_a_few_entries_need_no_table(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    index = torch.randint(5, (2, 60, 20), generator=generator)
+    src = torch.arange(2400.0).view(2, 60, 20)
+    problem = Problem(torch.zeros(2, 500, 20), index, src)
+    assert are_few(problem)
+    few = last_writer(problem)
+    monkeypatch.setattr(few_writes, "FEW", 0)
+    assert not are_few(problem)
+    assert torch.equal(few, last_writer(problem))
 
 
 def test_int64_scatter_of_distinct_indices():
@@ -28,13 +48,13 @@ def test_the_last_of_many_writes_wins():
 
 
 @pytest.mark.parametrize("row", [2, -1], ids=["past the end", "negative"])
-@pytest.mark.parametrize("kernel", [last_writer, fill])
+@pytest.mark.parametrize("kernel", [last_writer, write_few, fill])
 def test_a_write_out_of_range_is_dropped(kernel, row):
     """Unguarded, row 2 of the first of two groups would be row 0 of the second."""
-    base = torch.zeros(2, 2, 3)
+    base = torch.full((2, 2, 3), 5.0)
     index = torch.tensor([[row], [1 if row == 2 else row]]).view(2, 1, 1)
     out = kernel(Problem(base, index, torch.ones(2, 1, 3)))
-    expected = torch.zeros(2, 2, 3)
+    expected = base.clone()
     if row == 2:
         expected[1, 1] = 1
     assert torch.equal(out, expected)
@@ -98,6 +118,7 @@ def test_every_kernel_compiles_for_every_gpu(compile_everywhere, monkeypatch):
         scatter_src(torch.zeros(4, 32), 0, wide, torch.ones(64, 32))
         scatter_src(torch.zeros(4, 8), 0, rows.expand(4, 8), torch.ones(4, 8))
         scatter_value(torch.zeros(4, 8), 0, rows.expand(4, 8), torch.ones(()))
+        scatter_src(torch.zeros(64, 8), 0, wide[:4, :8], torch.ones(4, 8))
 
     assert compile_everywhere(call) == {
         "mark_last",
@@ -105,4 +126,5 @@ def test_every_kernel_compiles_for_every_gpu(compile_everywhere, monkeypatch):
         "pick_elements",
         "pick_rows",
         "store_value",
+        "write_last_of_few",
     }

@@ -133,6 +133,20 @@ def test_sizes_without_a_bound_and_empty_ones_run() -> None:
     assert torch.ops.graftwork.sort(empty, 1, False)[1].shape == (3, 0)
 
 
+def test_topk_of_rows_without_a_bound_ends() -> None:
+    """It narrowed groups of groups until the recursion limit; rows end at LONGEST_ROW."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            values, indices = torch.ops.graftwork.topk(x, 5, 1, True)
+            return values, indices
+
+    x = make(torch.float32, (2, 700), "distinct", 8)
+    dynamic = {"x": {1: torch.export.Dim.DYNAMIC}}
+    program = torch.export.export(Model(), (x,), dynamic_shapes=dynamic)
+    assert_sorted_as_eager(program.module()(x), x, True)
+
+
 def test_an_empty_problem_of_unknown_size_touches_nothing() -> None:
     for shape in ((0, 5), (5, 0)):
         values, indices = rows.radix_rows(torch.empty(shape, dtype=torch.int8), False)

@@ -24,10 +24,11 @@ def test_properties_hold(examples):
     assert_verified("unique", examples=examples)
 
 
-@pytest.mark.parametrize("block", [8, 4096])
+@pytest.mark.parametrize("tile", [8, 2048])
 @pytest.mark.parametrize("values", [1, 3, 100])
-def test_runs_go_on_from_block_to_block(values, block, monkeypatch):
-    monkeypatch.setattr(masks, "BLOCK", block)
+def test_runs_go_on_from_stretch_to_stretch(values, tile, monkeypatch):
+    monkeypatch.setattr(masks, "TILE", tile)
+    monkeypatch.setattr(masks, "STRETCHES", 4)
     x = torch.arange(60).mul(37).remainder(values).view(3, 20)
     assert_equal(unique._unique(x, **EVERYTHING), torch.unique(x, **EVERYTHING))
     x = x.sort().values

@@ -20,7 +20,7 @@ from graftwork.shims_cuda import unique
 from graftwork.shims_cuda.attention.dense import dense_attention
 from graftwork.shims_cuda.attention.packed import varlen_attention
 from graftwork.shims_cuda.index_put import (
-    mask_offsets,
+    mask_counts,
     mask_positions,
     mask_put,
     mask_values,
@@ -112,7 +112,9 @@ def scatters():
     scatter_src(base[:, :8], 0, index[:, :8], src[:, :8])
     scatter_src(base, 0, index[:, :1].expand(70, 40), src)
     scatter_value(base, 0, index, src[0, 0])
-    return {"mark_last", "mark_last_by_strips", "pick_elements", "pick_rows", "store_value"}
+    scatter_src(torch.zeros(70, 40), 0, index[:3], src)
+    named = {"mark_last", "mark_last_by_strips", "pick_elements", "pick_rows", "store_value"}
+    return named | {"write_last_of_few"}
 
 
 def sums():
@@ -143,12 +145,12 @@ def extremes():
 
 def masks():
     x, mask = torch.zeros(4, 8), torch.ones(4, 8, dtype=torch.bool)
-    offsets, _ = mask_offsets(mask)
-    mask_values(x, mask, offsets, 32)
-    mask_positions(mask, offsets, 32)
+    counts, _ = mask_counts(mask)
+    mask_values(x, mask, counts, 32)
+    mask_positions(mask, counts, 32)
     mask_put(x, mask, 0, torch.ones(32))
     moved = {"pick_elements", "write_coordinates", "write_kept", "write_ranks"}
-    return {"count_kept", "scan_counts"} | moved
+    return {"count_kept"} | moved
 
 
 def sorts():
@@ -162,7 +164,7 @@ def uniques():
     x = torch.arange(40) // 3
     unique._unique(x, True, True, True)
     unique._unique_consecutive(x, True, True)
-    return {"count_kept", "scan_counts", "sort_block", "write_kept", "write_runs"}
+    return {"count_kept", "sort_block", "write_kept", "write_runs"}
 
 
 def attention():
@@ -181,8 +183,9 @@ def attention():
 def resize():
     for dtype in (torch.float32, torch.uint8):
         x = (torch.rand(1, 2, 9, 8) * 255).to(dtype)
-        antialiased_resize(x, [4, 5], [6, 5], [0.0, 0.0], False, False, False)
-    return {"windows_kernel", "resize_kernel", "fix_kernel", "bytes_kernel"}
+        for height in (4, 5):
+            antialiased_resize(x, [height, 5], [6, 5], [0.0, 0.0], False, False, False)
+    return {"shrink_kernel", "windows_kernel", "resize_kernel", "fix_kernel", "bytes_kernel"}
 
 
 FAMILIES = (scatters, sums, extremes, masks, sorts, uniques, attention, resize)
@@ -196,7 +199,7 @@ def test_inductor_takes_no_input_for_written(family, launched, monkeypatch):
     monkeypatch.setattr(columns, "TOGETHER", 2)
     monkeypatch.setattr(grouping, "MERGED", grouping.MERGED)  # restored after `sums`
     monkeypatch.setattr(rows, "BLOCK_ROW", 64)
-    monkeypatch.setattr(mask_stage, "BLOCK", 16)
+    monkeypatch.setattr(mask_stage, "TILE", 16)
     kernels_of_family = family()
     seen = set()
     for name, taken, written in launched():

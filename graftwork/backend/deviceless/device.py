@@ -39,6 +39,7 @@ def apply(patches: Patches, session: Session) -> None:
         return stock(mode, func, flat_args, *rest)
 
     stock = patches.set(fake, "run_fallback_kernel", run_fallback_kernel)
+    _convolution_layout(patches)
 
 
 def properties(gpu: Gpu) -> Any:
@@ -111,6 +112,26 @@ def _torch_cuda(patches: Patches, gpu: Gpu) -> None:
     patches.set(interface, "get_raw_stream", staticmethod(lambda device=0: 0))
     # A CPU build of torch has no such function.
     patches.set(torch._C, "_cuda_getCurrentRawStream", lambda device=0: 0, may_be_absent=True)
+
+
+def _convolution_layout(patches: Patches) -> None:
+    """Give a convolution's result the layout that it has where cuDNN is: as its operands.
+
+    Without, a trace says "contiguous", and every convolution of channels-last images is followed
+    by a kernel that turns its result, which the norm and activation after it do not fuse into.
+    """
+
+    def layout(input: torch.Tensor, weight: torch.Tensor, backend: Any) -> torch.memory_format:
+        if input.device.type != "cuda":
+            answer: torch.memory_format = stock(input, weight, backend)
+            return answer
+        wanted = {4: torch.channels_last, 5: torch.channels_last_3d}.get(weight.dim())
+        formats = map(torch_private.suggest_memory_format, (input, weight))
+        if wanted is None or wanted not in formats or torch.float64 in (input.dtype, weight.dtype):
+            return torch.contiguous_format
+        return wanted
+
+    stock = patches.set(torch._C, "_conv_determine_backend_memory_format", layout)
 
 
 def _environment(patches: Patches, session: Session) -> None:

@@ -165,9 +165,12 @@ def _spill(shape: GemmShape, tile: Tile) -> float:
     if not shape.aligned:
         return 1 + max(0.0, _registers(shape, tile) - 255) / 40
     kept = tile.m * tile.n / (tile.warps * 32)
-    if _on_tensor_cores(shape):
-        return 1 + max(0.0, 40 + 1.2 * kept - 255) / 40
     loaded = (tile.m + tile.n) * tile.k / (tile.warps * 32)
+    if _on_tensor_cores(shape):
+        if shape.gathered:
+            addresses = loaded * shape.itemsize / 8  # eight bytes for each load of sixteen
+            return 1 + max(0.0, 40 + 1.2 * kept + addresses - 200) / 80
+        return 1 + max(0.0, 40 + 1.2 * kept - 255) / 40
     if shape.gathered and tile.stages > 2 and loaded >= 64:
         return 4.0  # a pipeline keeps the addresses of what it loads
     return 4.0 if kept >= 128 and tile.k >= 64 else 1.0 + max(0.0, kept - 128) / 32

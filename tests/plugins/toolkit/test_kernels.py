@@ -13,10 +13,11 @@ from graftwork.plugins.toolkit.kernels import (
     cdiv,
     from_ordered_key,
     is_interpreted,
+    kernel_op,
     launch,
     ordered_key,
 )
-from graftwork.plugins.torch_private import FakeTensorMode
+from graftwork.plugins.torch_private import FakeTensorMode, TorchDispatchMode
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 PATCHED = ("load", "store", "arange", "reduce", "associative_scan")
@@ -115,7 +116,7 @@ def test_an_empty_grid_runs_nothing_and_an_empty_later_dim_counts_as_one() -> No
 
 
 def test_tracing_keeps_symbolic_shapes() -> None:
-    @torch.library.triton_op("graftwork_test::prefix", mutates_args={})
+    @kernel_op("graftwork_test::prefix")
     def op(x: torch.Tensor) -> torch.Tensor:
         out = torch.empty_like(x)
         launch(prefix, (cdiv(x.numel(), 8),), x, out, x.numel(), BLOCK=8)
@@ -127,8 +128,61 @@ def test_tracing_keeps_symbolic_shapes() -> None:
 
     dynamic = {"x": {0: torch.export.Dim.DYNAMIC}}
     program = torch.export.export(Model(), (torch.arange(5),), dynamic_shapes=dynamic)
+    target = torch.ops.graftwork_test.prefix.default
+    assert program.graph.find_nodes(op="call_function", target=target)
     assert program.module()(torch.arange(3)).tolist() == [0, 1, 3]
     assert program.module()(torch.arange(7))[-1] == 21
+
+
+@kernel_op("graftwork_test::total")
+def total(xs: list[torch.Tensor]) -> torch.Tensor:
+    return torch.stack([x.detach() for x in xs]).sum(0)
+
+
+class Watch(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[object] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def test_operators_are_called_past_the_dispatcher(monkeypatch) -> None:
+    monkeypatch.setattr(total, "op", None)
+    assert total([torch.ones(2), torch.ones(2)]).tolist() == [2, 2]
+
+
+def test_whoever_watches_operators_sees_them() -> None:
+    with Watch() as watch:
+        total([torch.ones(2)])
+    assert torch.ops.graftwork_test.total.default in watch.seen
+
+
+def test_what_stands_for_data_goes_through_the_operator(monkeypatch) -> None:
+    fake = FakeTensorMode().from_tensor(torch.ones(2))
+    monkeypatch.setattr(total, "op", lambda xs: "dispatched")
+    assert total([fake]) == "dispatched"
+
+
+def test_a_gradient_through_an_operator_is_refused() -> None:
+    """Past the dispatcher the result would be one that needs none."""
+    x = torch.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="autograd"):
+        total([x, x]).sum().backward()
+
+
+def test_operators_are_compiled_as_such() -> None:
+    seen = []
+
+    def backend(graph, inputs):
+        seen.extend(node.target for node in graph.graph.nodes)
+        return graph.forward
+
+    x = torch.ones(2)
+    assert torch.compile(lambda x: total([x]), backend=backend)(x).tolist() == [1, 1]
+    assert torch.ops.graftwork_test.total.default in seen
 
 
 def test_the_interpreter_leaves_triton_as_it_was() -> None:

@@ -99,7 +99,7 @@ def test_calls_that_take_it(taken: list[str]) -> None:
 def test_calls_that_do_not(call: Callable[[], Any], taken: list[str]) -> None:
     """Other GPUs, head sizes and dtypes; negative scales, windows, masks; rows off 16 bytes."""
     call()
-    assert taken == ["forward_kernel"]
+    assert taken[-1] == "forward_kernel" and "hopper_stand_in" not in taken
 
 
 def test_a_release_of_triton_that_was_not_checked_gets_the_other_kernel(

@@ -16,30 +16,23 @@ checker is told about those.
 
 from __future__ import annotations
 
-import dataclasses
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import Any, Generic, TypeVar
 
-import numpy
 import torch
 import triton
 import triton.language as tl
-from triton.runtime import interpreter
-from triton.runtime.interpreter import InterpretedFunction, _patch_lang
 from triton.runtime.jit import JITFunction
 
 from ..torch_private import dispatch_mode_is_active
 from .gluon import kernel_behind
+from .interpreting import interpreted
 from .symbolic import Size, known
 
 R = TypeVar("R")
 Int = Size
 Kernel = Any  # a function under @triton.jit; Triton ships no types
-
-_interpreting = threading.RLock()
 
 
 class KernelOp(Generic[R]):
@@ -99,8 +92,8 @@ def launch(kernel: Kernel, grid: Sequence[Size], *args: Any, **options: Any) -> 
         run = kernel if behind is None else behind
         run[whole](*args, **options, debug=behind is None, sanitize_overflow=False)
     elif tensor.is_cpu:
-        with _interpreted(kernel) as interpreted:
-            interpreted[whole](*args, **options)
+        with interpreted(kernel) as runnable:
+            runnable[whole](*args, **options)
     else:
         raise RuntimeError(f"Triton kernels run on cuda or cpu tensors, not on {tensor.device}")
 
@@ -159,56 +152,6 @@ def at_least_one(size: Size) -> Size:
 def cdiv(size: Size, block: Size) -> Size:
     """``ceil(size / block)`` in integers, symbolic where ``size`` is."""
     return (size + block - 1) // block
-
-
-@contextmanager
-def _interpreted(kernel: Kernel) -> Iterator[Kernel]:
-    """``kernel`` as Triton's interpreter takes it.
-
-    A kernel calls other ``@triton.jit`` functions (``tl.sum`` is one). Those refuse to be
-    called outside a compilation, so for the time of the run they are interpreted as well.
-    """
-    if not isinstance(kernel, JITFunction):  # TRITON_INTERPRET=1 when it was decorated
-        yield kernel
-        return
-    with _interpreting:
-        compiled_call, convert = JITFunction.__call__, interpreter._convert_float
-        builder = interpreter.interpreter_builder
-        options = builder.options
-        JITFunction.__call__ = _call_interpreted
-        interpreter._convert_float = _convert_float
-        # All products are exact there, but it does not know this one's name (triton 3.7.1).
-        known_names = (*options.allowed_dot_input_precisions, "bf16x6")
-        builder.options = dataclasses.replace(options, allowed_dot_input_precisions=known_names)
-        # Triton's own functions see triton.language.core, kernels see triton.language. Triton
-        # patches what a nested call sees on every call and never restores it, after which
-        # nothing compiles in this process (seen on triton 3.7.1): patch once, and restore.
-        scope = _patch_lang(tl.sum.fn)
-        try:
-            # Lanes past the end divide by sizes of 0; a GPU says nothing of it either.
-            with numpy.errstate(all="ignore"):
-                yield InterpretedFunction(kernel.fn)
-        finally:
-            scope.restore()
-            JITFunction.__call__ = compiled_call
-            interpreter._convert_float = convert
-            builder.options = options
-
-
-def _convert_float(values: Any, source: Any, target: Any, rounding: Any) -> Any:
-    """Round float32 to the nearest bfloat16, as GPUs do; Triton's interpreter truncates."""
-    if (source, target) != (tl.float32, tl.bfloat16):
-        return _convert_float_of_triton(values, source, target, rounding)
-    bits = values.view(numpy.uint32)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    return numpy.where(numpy.isnan(values), (bits >> 16) | 0x40, rounded).astype(numpy.uint16)
-
-
-_convert_float_of_triton = interpreter._convert_float
-
-
-def _call_interpreted(function: Kernel, *args: Any, **kwargs: Any) -> Any:
-    return InterpretedFunction(function.fn).rewrite()(*args, **kwargs)
 
 
 # Order-preserving maps between floats and integers: what compares, sorts and goes through

@@ -65,7 +65,7 @@ def compile_everywhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., set[str
     ) -> set[str]:
         launches: dict[Any, Any] = {}
         with monkeypatch.context() as patch:
-            patch.setattr(kernels, "_interpreted", lambda kernel: _recorder(kernel, launches))
+            patch.setattr(kernels, "interpreted", lambda kernel: _recorder(kernel, launches))
             patch.setattr(kernels, "is_interpreted", lambda tensor: False)
             call()
         assert launches, "the call launched no kernel"

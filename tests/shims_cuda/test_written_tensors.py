@@ -57,7 +57,7 @@ def launched(monkeypatch):
         method = getattr(InterpreterBuilder, name)
         monkeypatch.setattr(InterpreterBuilder, name, noting(method, pointer))
 
-    interpreted = kernels._interpreted
+    interpreted = kernels.interpreted
 
     @contextmanager
     def watched(kernel):
@@ -86,7 +86,7 @@ def launched(monkeypatch):
         constants = {p.name: given[p.name] for p in kernel.params if p.is_constexpr}
         noted.setdefault((kernel, *constants.items()), (kernel, given, written, same))
 
-    monkeypatch.setattr(kernels, "_interpreted", watched)
+    monkeypatch.setattr(kernels, "interpreted", watched)
     target = SimpleNamespace(get_current_target=lambda: GPUTarget("cuda", 90, 32))
 
     def finish():

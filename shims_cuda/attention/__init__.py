@@ -26,8 +26,8 @@ class AttentionOptions:
     """Options of the attention kernels.
 
     Attributes:
-        float32: how float32 inputs are multiplied: `ieee` exactly, `tf32` on tensor cores with
-            10 bits of mantissa, `tf32x3` on tensor cores in three parts, close to exact.
+        float32: how float32 inputs are multiplied: `ieee` in full precision and range, `tf32` on
+            tensor cores with 10 bits of mantissa, `tf32x3` there in three parts, close to exact.
         window: what a window means where flash attention 2 and 3 disagree, on a query sequence
             longer than max_k + 1: `flash2` as version 2 reads it, `exact` as it is written (an
             open side is open).

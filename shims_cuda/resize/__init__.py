@@ -1,7 +1,8 @@
 """`F.interpolate(x, size, mode="bilinear" or "bicubic", antialias=True)` as Triton kernels.
 
-Height and width in one launch that reads the image once; a second, small one makes the windows.
-Bytes are left to the decomposition `antialiased-resize`, which computes them in fixed point.
+Height and width in one launch that reads the image once. Where a bilinear filter at least halves
+the height it makes the windows too, elsewhere a second, small one does. Bytes are summed in fixed
+point, as ATen's CPU kernel sums them.
 """
 
 from __future__ import annotations

@@ -75,8 +75,7 @@ def _scatter_src(
 ) -> torch.Tensor:
     refuse_unsupported(self)
     checked_by_aten(aten.scatter.src, self, dim, index, src)
-    out: torch.Tensor = scatter_src(self, dim, index, src)
-    return out
+    return scatter_src(self, dim, index, src)
 
 
 def _scatter_value(
@@ -85,5 +84,4 @@ def _scatter_value(
     refuse_unsupported(self)
     checked_by_aten(aten.scatter.value, self, dim, index, value)
     filled = torch.full((), value, dtype=self.dtype, device=self.device)
-    out: torch.Tensor = scatter_value(self, dim, index, filled)
-    return out
+    return scatter_value(self, dim, index, filled)

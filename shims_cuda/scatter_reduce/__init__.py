@@ -108,8 +108,7 @@ def _scatter_reduce(
     checked_by_aten(aten.scatter_reduce.two, self, dim, index, src, reduce)
     if self.dtype == torch.bool and reduce != "sum":
         raise Declined(f"bool has no scatter_reduce by {reduce}, only by sum (a logical or)")
-    out: torch.Tensor = scatter_reduce(self, dim, index, src, reduce, include_self, deterministic)
-    return out
+    return scatter_reduce(self, dim, index, src, reduce, include_self, deterministic)
 
 
 def _scatter_add(
@@ -117,8 +116,7 @@ def _scatter_add(
 ) -> torch.Tensor:
     refuse_unsupported(self)
     checked_by_aten(aten.scatter_add.default, self, dim, index, src)
-    out: torch.Tensor = scatter_reduce(self, dim, index, src, "sum", True, deterministic)
-    return out
+    return scatter_reduce(self, dim, index, src, "sum", True, deterministic)
 
 
 def _scatter_with(
@@ -137,5 +135,4 @@ def _scatter_with(
         raise Declined(f"scatter has no reduction '{reduce}'")
     if self.dtype == torch.bool and reduce != "add":
         raise Declined("bool has no scatter by multiply, only by add (a logical or)")
-    out: torch.Tensor = scatter_reduce(self, dim, index, src, names[reduce], True, deterministic)
-    return out
+    return scatter_reduce(self, dim, index, src, names[reduce], True, deterministic)

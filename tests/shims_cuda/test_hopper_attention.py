@@ -89,7 +89,7 @@ def test_calls_that_take_it(taken: list[str]) -> None:
         lambda: packed(scale=-1.0),
         lambda: packed(window_size=[3, 0]),
         lambda: packed(window_size=[-1, 3]),
-        lambda: packed(query=torch.zeros(8, 2, 144, dtype=torch.bfloat16)[..., 4:132]),
+        lambda: packed(query=torch.zeros(8, 2, 132, dtype=torch.bfloat16)[:, :, 2:130]),
         lambda: packed(
             query=torch.zeros(8 * 258, dtype=torch.bfloat16).view(8, 2, 129)[..., :128]
         ),
@@ -100,7 +100,7 @@ def test_calls_that_take_it(taken: list[str]) -> None:
 def test_calls_that_do_not(call: Callable[[], Any], taken: list[str]) -> None:
     """Other GPUs, head sizes and dtypes; negative scales, windows, masks; rows off 16 bytes."""
     call()
-    assert taken[-1] == "forward_kernel" and "hopper_stand_in" not in taken
+    assert set(taken) == {"forward_kernel"}
 
 
 def test_a_release_of_triton_that_was_not_checked_gets_the_other_kernel(
@@ -108,7 +108,7 @@ def test_a_release_of_triton_that_was_not_checked_gets_the_other_kernel(
 ) -> None:
     monkeypatch.setattr(triton, "__version__", "99.1.0")
     packed()
-    assert taken == ["forward_kernel"]
+    assert set(taken) == {"forward_kernel"}
 
 
 def test_in_the_interpreter_the_other_kernel_runs() -> None:

@@ -65,12 +65,12 @@ def dense(*shape: int, archs: tuple[str, ...] = ("sm_90",), **options: Any) -> A
 
 def test_calls_that_take_it(taken: list[str]) -> None:
     packed()
-    packed(size=64, dtype=torch.float16)
+    packed(dtype=torch.float16)
     packed(is_causal=True)
     packed(query=torch.zeros(8, 6, 128, dtype=torch.bfloat16))
     dense(2, 4, 200, 128)
-    dense(2, 4, 200, 64, is_causal=True)
-    projection = torch.zeros(2, 200, 3, 4, 64, dtype=torch.float16)
+    dense(2, 4, 200, 128, is_causal=True)
+    projection = torch.zeros(2, 200, 3, 4, 128, dtype=torch.float16)
     parts = [projection[:, :, n].transpose(1, 2) for n in range(3)]
     attend_dense(*parts, archs=("sm_90",), precision="ieee")
     assert taken == ["hopper_stand_in"] * 7
@@ -82,6 +82,7 @@ def test_calls_that_take_it(taken: list[str]) -> None:
         lambda: packed(archs=("sm_80",)),
         lambda: packed(archs=("sm_80", "sm_90")),
         lambda: packed(archs=("sm_100",)),
+        lambda: packed(size=64),
         lambda: packed(size=96),
         lambda: packed(size=256),
         lambda: packed(dtype=torch.float32),
@@ -111,7 +112,7 @@ def test_a_release_of_triton_that_was_not_checked_gets_the_other_kernel(
 
 
 def test_in_the_interpreter_the_other_kernel_runs() -> None:
-    query, key, value = (torch.randn(1, 2, 70, 64).half() for _ in range(3))
+    query, key, value = (torch.randn(1, 2, 70, 128).half() for _ in range(3))
     ours = attend_dense(query, key, value, archs=("sm_90",), precision="ieee")
     expected = F.scaled_dot_product_attention(query.float(), key.float(), value.float())
     torch.testing.assert_close(ours.float(), expected, rtol=1e-2, atol=2e-3)
@@ -143,11 +144,10 @@ def test_the_stand_in_has_its_parameters_and_writes_what_it_writes(
 
 
 def test_it_fits_shared_memory() -> None:
-    for size in (64, 128):
-        for heads in (0, 16):
-            t = tiles.hopper_tiles(size, size, 2, ("sm_90",), heads)
-            assert t is not None
-            assert 2 * size * (2 * t.rows + 2 * t.stages * t.keys) + 4096 <= 227 * 1024
+    for heads in (0, 16):
+        t = tiles.hopper_tiles(128, 128, 2, ("sm_90",), heads)
+        assert t is not None
+        assert 2 * 128 * (2 * t.rows + 2 * t.stages * t.keys) + 4096 <= 227 * 1024
 
 
 def test_it_compiles(compile_everywhere: Callable[..., set[str]]) -> None:
@@ -158,9 +158,9 @@ def test_it_compiles(compile_everywhere: Callable[..., set[str]]) -> None:
 
 
 FORMS: dict[str, Callable[[], Any]] = {
-    "packed-64": lambda: packed(size=64),
+    "packed-float16": lambda: packed(dtype=torch.float16),
     "packed-causal": lambda: packed(is_causal=True, dtype=torch.float16),
-    "dense": lambda: dense(2, 4, 200, 64),
+    "dense": lambda: dense(2, 4, 200, 128),
     "dense-causal": lambda: dense(1, 1, 200, 128, is_causal=True),
 }
 

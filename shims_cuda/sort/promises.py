@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from hypothesis import strategies as st
-from torch.utils import _pytree as pytree
 
 from graftwork.plugins import EXACT, Benchmark, Case, Property, Refusal, Tolerance
+from graftwork.shims_cuda.stages.drawing import ELSEWHERE, on_cpu
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -63,16 +63,6 @@ def argsort_and_msort(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, 
 def topk_values(x: torch.Tensor, k: int) -> torch.Tensor:
     """The largest, in order."""
     return torch.topk(x, k).values
-
-
-def on_cpu(program: Callable[..., Any]) -> Callable[..., Any]:
-    """The program run on the CPU, its outputs brought back."""
-
-    def reference(*inputs: torch.Tensor, **settings: Any) -> Any:
-        outputs = program(*(x.cpu() for x in inputs), **settings)
-        return pytree.tree_map(lambda x: x.to(inputs[0].device), outputs)
-
-    return reference
 
 
 def make(dtype: torch.dtype, shape: Sequence[int], kind: str, seed: int) -> torch.Tensor:
@@ -234,9 +224,6 @@ def _refused(
 ) -> Refusal:
     message = "out of range|along a dimension|complex"
     return Refusal(name, Case(program, (x,), settings), Exception, message)
-
-
-ELSEWHERE = "CUDA eager and CPU eager disagree on where a NaN with a sign goes (torch 2.11)"
 
 
 def _equal(

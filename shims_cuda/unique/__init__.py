@@ -18,7 +18,7 @@ from graftwork.plugins.toolkit.kernels import kernel_op
 from graftwork.plugins.toolkit.symbolic import known
 from graftwork.plugins.torch_private import upper_bound
 
-from ..index_put import count_as_size, mask_counts, mask_positions, mask_values
+from ..index_put.operators import count_as_size, mask_counts, mask_positions, mask_values
 from ..sort.operators import sort
 from ..stages.arguments import refuse_unsupported
 from ..stages.mask import walk

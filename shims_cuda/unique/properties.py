@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from graftwork.plugins import Benchmark, Case, Property, Refusal, Tolerance
 
-from ..sort.promises import ELSEWHERE, on_cpu
 from ..stages.arguments import DTYPES
-from ..stages.drawing import layouts, seeds, values, with_special
+from ..stages.drawing import ELSEWHERE, layouts, on_cpu, seeds, values, with_special
 
 WHOLE = {"consecutive": False, "return_inverse": True, "return_counts": True}
 SAME = Tolerance()

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from graftwork.shims_cuda.index_put import index_put, mask_counts, mask_positions, mask_put
+from graftwork.shims_cuda.index_put.operators import (
+    index_put,
+    mask_counts,
+    mask_positions,
+    mask_put,
+)
 from graftwork.shims_cuda.scatter import scatter_src, scatter_value
 from graftwork.shims_cuda.scatter_reduce import properties as reducing
 from graftwork.shims_cuda.scatter_reduce import scatter_reduce

@@ -211,7 +211,7 @@ LARGER: dict[str, tuple[str, str, Any, Callable[[torch.dtype], Any], dict[str, A
         "unique",
         "slices-equal-eager",
         DTYPES,
-        lambda dtype: distinct.slices(12, (dtype,)),
+        lambda dtype: distinct.slices(8, (dtype,)),
         {},
     ),
     "long sorts": (

@@ -35,8 +35,8 @@ class Program(torch.nn.Module):
 
 def rows(count: int) -> Inputs:
     """A base, an index that names each of its rows at most once, and as many whole numbers."""
-    base = torch.randn(2 * count, 64, device="cuda").round()
-    index = torch.rand(2 * count, 64, device="cuda").argsort(0)[:count]
+    base = torch.randn(2 * count + 16, 64, device="cuda").round()  # a dim of ANY size is never 0
+    index = torch.rand(2 * count + 16, 64, device="cuda").argsort(0)[:count]
     return base, index, torch.randn(count, 64, device="cuda").round()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from graftwork.shims_cuda.index_put import (
+from graftwork.shims_cuda.index_put.operators import (
     index_put,
     mask_counts,
     mask_positions,

@@ -19,7 +19,7 @@ from graftwork.plugins.toolkit import kernels
 from graftwork.shims_cuda import unique
 from graftwork.shims_cuda.attention.dense import dense_attention
 from graftwork.shims_cuda.attention.packed import varlen_attention
-from graftwork.shims_cuda.index_put import (
+from graftwork.shims_cuda.index_put.operators import (
     mask_counts,
     mask_positions,
     mask_put,

@@ -10,8 +10,8 @@ from graftwork.plugins.checking import find_plugin, select_plugin_alone
 from graftwork.plugins.rewriting import rewrite_program
 from graftwork.plugins.toolkit.kernels import jit, launch
 from graftwork.plugins.verification import assert_verified
+from graftwork.shims_cuda.index_put import _index
 from graftwork.shims_cuda.index_put.operators import (
-    _index,
     index_put,
     mask_counts,
     mask_positions,

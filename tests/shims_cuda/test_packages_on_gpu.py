@@ -52,9 +52,9 @@ def numbers(count: int) -> Inputs:
     return x.view(64, count), x
 
 
-def heads(count: int) -> Inputs:
+def heads(count: int, size: int = 64) -> Inputs:
     query, key, value = (
-        torch.randn(2, 4, count, 64, device="cuda", dtype=torch.float16) for _ in range(3)
+        torch.randn(2, 4, count, size, device="cuda", dtype=torch.float16) for _ in range(3)
     )
     return query, key, value
 
@@ -130,6 +130,12 @@ PROGRAMS: dict[str, tuple[str, Callable[..., Any], Callable[[int], Inputs], Any]
         "attention",
         lambda query, key, value: F.scaled_dot_product_attention(query, key, value),
         heads,
+        ({2: SOME}, {2: SOME}, {2: SOME}),
+    ),
+    "attention-in-gluon": (  # on a Hopper GPU
+        "attention",
+        lambda query, key, value: F.scaled_dot_product_attention(query, key, value),
+        lambda count: heads(count, 128),
         ({2: SOME}, {2: SOME}, {2: SOME}),
     ),
     "resize": (

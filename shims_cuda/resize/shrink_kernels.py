@@ -71,7 +71,7 @@ def shrink_kernel(
     batch = (plane // channels).to(tl.int64)
     channel = (plane % channels).to(tl.int64)
     source = image + (batch * stride_in + channel * stride_ic) * VECTOR
-    stride = stride_ih.to(tl.int64) * VECTOR
+    stride = tl.cast(stride_ih, tl.int64) * VECTOR
     source += tl.where(flip, (height - 1) * stride, 0)
     stride = tl.where(flip, -stride, stride)
     # Past the strip's last vector that vector is read again, without a mask.
@@ -294,8 +294,8 @@ def sum_columns(
             total3 += weigh(tl.load(at + 3 * READ), weight, held, HELD)
     result += element
     inside = element < column_end
-    line = line.to(tl.int64)
-    step = step.to(tl.int64)
+    line = tl.cast(line, tl.int64)
+    step = tl.cast(step, tl.int64)
     strange = store_row(total0, result + line * stride_oh, inside)
     line += step
     strange |= store_row(total1, result + line * stride_oh, inside & (count > 1))

@@ -30,6 +30,7 @@ from graftwork.backend.delegate_report import raise_refusals
 from graftwork.backend.deviceless import Decisions, deviceless
 from graftwork.backend.host import portable_host, portable_host_options
 from graftwork.backend.patching import Patches
+from graftwork.backend.refusals import refusal_of
 from graftwork.backend.request import BuildRequest
 from graftwork.plugins import torch_private
 from graftwork.plugins.errors import GraftworkError, NotLowerableError
@@ -153,10 +154,8 @@ def _preprocess_one(stock: Any) -> Callable[..., Any]:
             raise
         except Exception as error:
             _raise_report(compiling)
-            message = str(error).strip().splitlines() or [type(error).__name__]
             raise NotLowerableError(
-                f"method {method}: the CUDA delegate refused the program: "
-                f"{type(error).__name__}: {message[0]}"
+                f"method {method}: the CUDA delegate refused the program: {refusal_of(error)}"
             ) from error
         finally:
             _state.compile = before

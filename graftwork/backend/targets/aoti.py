@@ -13,6 +13,7 @@ import torch
 
 from graftwork.backend.elf import read_elf
 from graftwork.backend.manifest import ENTRY_NAME
+from graftwork.backend.refusals import refusal_of
 from graftwork.backend.request import BuildRequest
 from graftwork.plugins.errors import InputError, NotLowerableError
 
@@ -50,9 +51,8 @@ class AotiTarget:
                     inductor_configs=request.compile_options(),
                 )
             except Exception as error:
-                message = str(error).strip().splitlines() or [type(error).__name__]
                 raise NotLowerableError(
-                    f"AOTInductor refused the program: {type(error).__name__}: {message[0]}"
+                    f"AOTInductor refused the program: {refusal_of(error)}"
                 ) from error
         refuse_own_runtime(path)
         with zipfile.ZipFile(path, "a") as archive:

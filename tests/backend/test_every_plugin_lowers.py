@@ -69,23 +69,11 @@ class Names(torch_private.TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-class PlainOutputs(torch.nn.Module):
-    """ExecuTorch writes no `torch.return_types.sort`."""
-
-    def __init__(self, module):
-        super().__init__()
-        self.module = module
-
-    def forward(self, *inputs):
-        outputs = self.module(*inputs)
-        return tuple(outputs) if isinstance(outputs, tuple) else outputs
-
-
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.id)
 def test_a_program_that_needs_the_plugin_lowers_clean(plugin, tmp_path, deep):
     case = first_case(plugin)
     report = lower(
-        PlainOutputs(case.module()),
+        case.module(),
         case.inputs,
         dynamic_shapes=case.dynamic_shapes,
         target="cuda",

@@ -127,11 +127,12 @@ def decode(case: tuple[int, int, int, int, int]) -> tuple[Callable[[], Any], int
     if page:
         used = torch.full((sequences,), keys, device="cuda", dtype=torch.int32)
         table = torch.randperm(shape[0], device="cuda").view(sequences, -1).int()
-    tiles = split_tiles(heads // kv_heads, 128, 2, "ieee", ("sm_90",))
+    tiles = split_tiles(heads // kv_heads, 128, 2, "ieee", ("sm_90",), page)
     assert tiles is not None
+    begins = offsets * keys  # a launch of its own, no part of what is timed
     rest = (keys, [-1, -1], 128**-0.5, True, "ieee", True, tiles.numbers())
     return (
-        lambda: varlen_attention(query, key, value, offsets, offsets * keys, used, table, *rest),
+        lambda: varlen_attention(query, key, value, offsets, begins, used, table, *rest),
         2 * key.numel() * key.element_size(),
     )
 
@@ -149,8 +150,7 @@ def compile_one(job: tuple[Any, ...]) -> None:
     elif kind == "ones":
         ones(range(16, 17))
     else:
-        sequences, heads, kv_heads, _, page = what[0]
-        decode((min(sequences, 4), heads, kv_heads, 2048, page))[0]()
+        decode(what[0])[0]()
     torch.cuda.synchronize()
 
 
@@ -314,7 +314,7 @@ def measure(search: bool) -> dict[str, Any]:
             *candidates(size, causal, LONG, search),
         }
     ]
-    jobs += [("decode", case) for case in DECODING[:3]] + [("ones",)]
+    jobs += [("decode", case) for case in DECODING] + [("ones",)]
     jobs += [("float32", size, kind) for size in (64, 128) for kind in ("ieee", "tf32", "tf32x3")]
     with multiprocessing.get_context("spawn").Pool(min(16, len(jobs))) as pool:
         pool.map(compile_one, jobs, chunksize=1)

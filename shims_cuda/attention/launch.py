@@ -232,8 +232,9 @@ def run_split(
     each (chunk, token, head).
     """
     mask, cu_q, cu_k, used, table = problem.pointers()
-    chunk = chunk_keys(problem.batches * problem.kv_heads)
-    chunks = cdiv(problem.max_k if problem.packed else problem.tokens_k, chunk)
+    longest = problem.max_k if problem.packed else problem.tokens_k
+    chunk = chunk_keys(problem.batches * problem.kv_heads, longest)
+    chunks = cdiv(longest, chunk)
     size_v = problem.value.shape[-1]
     total = problem.rows * problem.heads
     part = out.new_empty(chunks, total, size_v, dtype=torch.float32)

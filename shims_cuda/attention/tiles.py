@@ -115,9 +115,13 @@ def hopper_tiles(
 
 
 def split_tiles(
-    rows: int, size: int, itemsize: int, precision: str, archs: Sequence[str]
+    rows: int, size: int, itemsize: int, precision: str, archs: Sequence[str], page: int = 0
 ) -> Tiles | None:
-    """Tiles of the split kernel for `rows` rows a sequence; None where they are too many."""
+    """Tiles of the split kernel for `rows` rows a sequence; None where they are too many.
+
+    `page` is how many keys a page holds, 0 where there are none: a tile that lies in one page
+    needs one number of the page table.
+    """
     width = block(size) * itemsize
     if rows > (16 if _scalar(itemsize, precision) else SPLIT_ROWS):
         return None
@@ -126,17 +130,22 @@ def split_tiles(
     if is_amd(archs):
         return Tiles(block(rows), max(16, min(128 if rows <= 16 else 64, 16384 // width)), 4, 1)
     if rows <= 16 and width <= 256:
-        # One warp needs no other to find a maximum or to hand weights over; many fit.
-        return Tiles(16, 32, 1, 2)
+        # One warp needs no other to find a maximum or to hand weights over; six fit.
+        return Tiles(16, 16, 1, 5) if page % 32 == 16 else Tiles(16, 32, 1, 3)
     return Tiles(block(rows), max(16, min(128 if rows <= 16 else 64, 32768 // width)), 4, 2)
 
 
-def chunk_keys(programs: Size) -> int:
+def chunk_keys(pairs: Size, keys: Size) -> int:
     """Keys of one chunk of the split kernel, for so many (sequence, key head) pairs.
 
-    Few pairs need more chunks to fill a GPU.
+    Then there are 256 programs or more, if keys allow; an H200 runs 792 at once. Longer chunks
+    took less time where that many are left (55 against 57 us for 48 pairs of 8192 keys, 74
+    against 86 for 8 of 65536), until programs come to an end one by one (271 against 264 us with
+    2048 for 256 of 8192).
     """
-    return 256 if known(programs <= 16) else 512
+    if known(pairs * keys < 128 * 1024):
+        return 256
+    return 1024 if known(pairs * keys >= 384 * 1024) else 512
 
 
 def _multiprocessors() -> int:

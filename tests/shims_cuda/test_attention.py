@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,7 @@ from graftwork.plugins.verification import assert_verified
 from graftwork.shims_cuda.attention.dense import attend_dense, dense_attention
 from graftwork.shims_cuda.attention.packed import attend_packed, varlen_attention
 from graftwork.shims_cuda.attention.properties import attend_reference
-from graftwork.shims_cuda.attention.tiles import forward_tiles
+from graftwork.shims_cuda.attention.tiles import chunk_keys, forward_tiles, split_tiles
 
 dense = functools.partial(attend_dense, archs=("sm_80",), precision="ieee")
 packed = functools.partial(attend_packed, archs=("sm_80",), precision="ieee", flash2=True)
@@ -127,6 +128,55 @@ def test_chunked_keys_equal_keys_in_one_sweep() -> None:
         swept, swept_lse, _ = packed(*arguments, 999, 4500, window_size=window)
         close(chunked, swept)
         close(lse, swept_lse)
+
+
+@pytest.mark.parametrize("max_q", [2, 200], ids=["chunks", "tiles"])
+@pytest.mark.parametrize("page", [16, 24, 64])
+def test_pages_hold_whole_tiles_or_parts_of_them(page: int, max_q: int) -> None:
+    """Table entries past the end of a sequence name a page of NaN, which nothing may read."""
+    used = [1500, 513, 1, 0]
+    width = -(-1536 // page)
+    nan = width * len(used)
+    key, value = (torch.randn(nan + 1, page, 2, 16) for _ in range(2))
+    key[nan], value[nan] = math.nan, math.nan
+    table = torch.randperm(nan).view(len(used), width).int()
+    for row, count in zip(table, used, strict=True):
+        row[-(-count // page) :] = nan
+    query, cu = torch.randn(7, 4, 16), offsets(2, 3, 5, 7)
+    counts = torch.tensor(used, dtype=torch.int32)
+    for window in ([-1, -1], [-1, 0], [700, 0], [900, 5]):
+        given = {"seqused_k": counts, "block_table": table, "window_size": window}
+        arguments = (query, key, value, cu, None, max_q, width * page)
+        call = bind(VARLEN_ATTN, arguments, given | {"enable_gqa": True})
+        out, lse, _ = packed(*arguments, **given, enable_gqa=True)
+        exact, exact_lse, _ = reference(call)
+        close(out, exact)
+        close(lse, exact_lse)
+
+
+def test_chunks_hold_whole_tiles() -> None:
+    """Else the last tile would look pages up past the end of the table."""
+    for pairs in (8, 32, 512):
+        for itemsize, arch in itertools.product((2, 4), ("sm_80", "sm_90", "gfx942")):
+            for size, page in itertools.product((16, 64, 128, 256), (0, 16, 64)):
+                tiles = split_tiles(8, size, itemsize, "ieee", (arch,), page)
+                assert tiles is not None and chunk_keys(pairs, 8192) % tiles.keys == 0
+    query, key = torch.randn(1, 1, 16), torch.randn(2000, 1, 16)
+    call = (query, key, key, offsets(1), offsets(2000), None, None, 2000, [-1, -1], 0.25, True)
+    with pytest.raises(Exception, match="chunks hold whole tiles"):
+        varlen_attention(*call, "ieee", True, [16, 512, 1, 2])
+
+
+def test_few_programs_get_short_chunks() -> None:
+    assert [chunk_keys(8 * n, 8192) for n in (1, 2, 4, 5, 6, 64)] == [
+        256,
+        512,
+        512,
+        512,
+        1024,
+        1024,
+    ]
+    assert chunk_keys(8, 65536) == 1024 and chunk_keys(256, 2048) == 1024
 
 
 FORMS: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
@@ -259,6 +309,12 @@ def test_tiles_fit_shared_memory() -> None:
                 t = forward_tiles(size, itemsize, precision, (arch,))
                 rows = 0 if arch == "gfx942" else t.rows  # there the query is kept in registers
                 assert size * itemsize * (rows + 2 * t.stages * t.keys) <= kib * 1024, arch
+                for page in (0, 16):
+                    s = split_tiles(8, size, itemsize, precision, (arch,), page)
+                    assert s is not None
+                    # Hopper and before: one stage less than is said, and the queries.
+                    held = s.keys if arch == "gfx942" else 16 + 2 * (s.stages - 1) * s.keys
+                    assert size * itemsize * held <= kib * 1024, arch
 
 
 def test_operands_are_cut_where_their_parts_fit_shared_memory() -> None:

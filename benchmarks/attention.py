@@ -29,6 +29,7 @@ from graftwork.shims_cuda.attention.dense import dense_attention
 from graftwork.shims_cuda.attention.packed import varlen_attention
 from graftwork.shims_cuda.attention.tiles import (
     LONG,
+    SHORT,
     Tiles,
     forward_tiles,
     hopper_tiles,
@@ -103,7 +104,8 @@ def default(
     size: int, causal: bool, keys: int, itemsize: int = 2, precision: str = "ieee"
 ) -> Tiles:
     sweep, long = HEADS if causal else 1, keys >= LONG
-    hopper = hopper_tiles(size, size, itemsize, ("sm_90",), HEADS if causal else 0)
+    heads, short = HEADS if causal else 0, keys <= SHORT
+    hopper = hopper_tiles(size, size, itemsize, ("sm_90",), heads, short)
     if hopper is not None:
         return hopper
     return forward_tiles(size, itemsize, precision, ("sm_90",), sweep, long, not causal)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from graftwork.plugins.toolkit.symbolic import Size, known
 
-from .tiles import LONG, SPLIT_KEYS, Tiles, forward_tiles, hopper_tiles, split_tiles
+from .tiles import LONG, SHORT, SPLIT_KEYS, Tiles, forward_tiles, hopper_tiles, split_tiles
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,8 @@ def choose(call: Call) -> tuple[bool, Tiles]:
         if tiles is not None:
             return True, tiles
     if call.bare and call.aligned and call.positive:
-        tiles = hopper_tiles(call.size, call.size_v, call.itemsize, call.archs, call.causal_heads)
+        sizes, short = (call.size, call.size_v, call.itemsize), known(call.keys <= SHORT)
+        tiles = hopper_tiles(*sizes, call.archs, call.causal_heads, short)
         if tiles is not None:
             return False, tiles
     long, plain = known(call.keys >= LONG), call.bare and call.causal_heads == 0

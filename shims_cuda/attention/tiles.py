@@ -18,6 +18,7 @@ from graftwork.plugins.toolkit.symbolic import Size, known
 SPLIT_ROWS = 64
 SPLIT_KEYS = 1024  # fewer keys are not worth a second kernel
 LONG = 2048
+SHORT = 512
 
 # Less than 100 KiB of shared memory a block.
 _SMALL = ("sm_86", "sm_87", "sm_89", "sm_120", "sm_121")
@@ -39,6 +40,7 @@ class Tiles:
         cut: 1 where float32 operands are cut into three bfloat16 numbers, for tensor cores.
         programs: of the kernel for Hopper GPUs, that share the tiles out among themselves; 0
             for the kernel in Triton, with a program for each tile.
+        short: 1 where the kernel for Hopper GPUs is to expect few tiles of keys for one of rows.
     """
 
     rows: int
@@ -49,6 +51,7 @@ class Tiles:
     fixed: int = 1
     cut: int = 0
     programs: int = 0
+    short: int = 0
 
     def numbers(self) -> list[int]:
         """As an operator takes them: `Tiles(*tiles.numbers())` are the same."""
@@ -99,19 +102,26 @@ def forward_tiles(
 
 
 def hopper_tiles(
-    size: int, size_v: int, itemsize: int, archs: Sequence[str], causal_heads: int
+    size: int,
+    size_v: int,
+    itemsize: int,
+    archs: Sequence[str],
+    causal_heads: int,
+    short: bool = False,
 ) -> Tiles | None:
     """Tiles of the kernel for Hopper GPUs, or None where it is not the one to take.
 
-    That is for half types with heads of 128, without a mask, pages or a window but the
-    causal one, for which `causal_heads` says how many heads there are (0: all keys).
+    That is for half types with heads of 64 or 128, without a mask, pages or a window but the
+    causal one, for which `causal_heads` says how many heads there are (0: all keys). `short`
+    says that sequences are known to have at most `SHORT` keys.
     """
     if tuple(archs) != ("sm_90",) or not gluon.available():
         return None
-    # It could take heads of 64 too, on which the kernel in Triton is a tenth faster.
-    if itemsize != 2 or size != size_v or size != 128:
+    if itemsize != 2 or size != size_v or size not in (64, 128):
         return None
-    return Tiles(128, 128, 4, 2, max(1, causal_heads), programs=_multiprocessors())
+    stages, sweep = 2 if size == 128 else 3, max(1, causal_heads)
+    one_loop = int(short and causal_heads > 0)
+    return Tiles(128, 128, 4, stages, sweep, programs=_multiprocessors(), short=one_loop)
 
 
 def split_tiles(

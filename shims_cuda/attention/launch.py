@@ -189,9 +189,9 @@ def _run_hopper(
         *problem.numbers()[:6],
         *(stride for strides in tokens for stride in (strides[0], strides[2])),
         *(*strides_o, 0 if lse is None else lse.stride(0)),
-        **{"D": problem.query.shape[-1], "BLOCK_N": tiles.keys, "STAGES": tiles.stages, "SWEEP": tiles.sweep},
+        **{"D": problem.query.shape[-1], "BLOCK_N": tiles.keys, "STAGES": tiles.stages},
+        **{"SWEEP": tiles.sweep, "SHORT": bool(tiles.short)},
         **{"VARLEN": problem.packed, "CAUSAL": problem.right == 0, "LSE": lse is not None},
-        **{"SHORT": bool(tiles.short)},
         **{f"STRIDE_{n}": strides[1] for n, strides in zip("QKV", tokens, strict=True)},
         num_warps=tiles.warps,
     )

@@ -222,26 +222,20 @@ def _shrink(
     warps = strips.read // 256 or 1
     rows = _rows(target_h, planes * strips.blocks, warps)
     row_blocks = cdiv(target_h, rows)
-    unroll = _rows_ahead(height, target_h)
-    segment = cdiv(taps[0], unroll) * unroll
     chunks = cdiv(taps[1] + 3, 4)
     together = chunks if isinstance(chunks, int) and chunks <= 8 else 2
     chunks = cdiv(chunks, together) * together
-    # The ring of rows, the weights of the width, those of the height; blocks of 16 elements.
-    scratch_size = cdiv(8 * strips.read + 4 * strips.write * chunks + rows * (1 + 2 * segment), 16)
-    plan_size = 2 * (rows + 2)
     programs = planes * row_blocks * strips.blocks
     launch(
         shrink_kernels.shrink_kernel,
         (programs,),
-        *(image, image.new_empty(programs * scratch_size * 16, dtype=computed)),
-        *(image.new_empty(programs * plan_size, dtype=torch.int32), out),
+        *(image, image.new_empty(programs * 8 * strips.read, dtype=computed), out),
         *(planes, channels, height, width, target_h, target_w, *taps),
-        *(row_blocks, rows, strips.blocks, strips.columns, segment, chunks),
+        *(row_blocks, rows, strips.blocks, strips.columns, chunks),
         *(stride // strips.vector for stride in image.stride()[:3]),
-        *(*out.stride()[:3], scratch_size, plan_size),
+        *out.stride()[:3],
         **{"SCALE_H": scales[0], "SCALE_W": scales[1], "ALIGN": align_corners},
-        **{"UNROLL": unroll, "READ": strips.read, "WRITE": strips.write},
+        **{"UNROLL": _rows_ahead(height, target_h), "READ": strips.read, "WRITE": strips.write},
         **{"VECTOR": strips.vector, "CHUNKS": together},
         num_warps=warps,
     )

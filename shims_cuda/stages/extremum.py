@@ -24,11 +24,13 @@ def extremum(problem: Problem, largest: bool, include_self: bool) -> torch.Tenso
     dtype = torch.int64 if base.dtype.itemsize == 8 else torch.int32
     keys = torch.full(base.shape, torch.iinfo(dtype).min, dtype=dtype, device=base.device)
     operands = (problem.index, problem.src, keys, *problem.index_strides, *problem.src.stride())
-    call = (problem, outer, inner, *operands)
     if suits_strips(problem, 32, 256):
-        over_strips(raise_keys_by_strips, *call, columns=32, rows=32, chunk=256, LARGEST=largest)
+        tile = {"columns": 32, "rows": 32, "chunk": 256}
+        over_strips(
+            raise_keys_by_strips, problem, outer, inner, *operands, **tile, LARGEST=largest
+        )
     else:
-        over_entries(raise_keys, *call, LARGEST=largest)
+        over_entries(raise_keys, problem, outer, inner, *operands, LARGEST=largest)
     out = torch.empty(base.shape, dtype=base.dtype, device=base.device)
     counts = keys if include_self else named_counts(problem).expand(base.shape)
     launch(

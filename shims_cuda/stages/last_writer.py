@@ -29,11 +29,13 @@ def last_writer(problem: Problem) -> torch.Tensor:
     groups, _, width = problem.index.shape
     dtype = torch.int32 if fits_int32(count) else torch.int64
     writer = torch.full((groups, rows, width), -1, dtype=dtype, device=problem.base.device)
-    call = (problem, groups, width, problem.index, writer, *problem.index.stride())
+    operands = (problem.index, writer, *problem.index.stride())
     if suits_strips(problem, 16, 512):
-        over_strips(mark_last_by_strips, *call, columns=16, rows=64, chunk=512)
+        tile = {"columns": 16, "rows": 64, "chunk": 512}
+        over_strips(mark_last_by_strips, problem, groups, width, *operands, **tile)
     else:
-        over_entries(mark_last, *call, PEEK=known(count >= 64 * rows))
+        peek = known(count >= 64 * rows)
+        over_entries(mark_last, problem, groups, width, *operands, PEEK=peek)
     return pick(problem, writer, count)
 
 

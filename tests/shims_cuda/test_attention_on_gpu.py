@@ -170,6 +170,16 @@ def test_float32_is_right_at_every_magnitude(size: int, name: str) -> None:
     assert (ours - exact).norm() < 1e-6 * exact.norm()
 
 
+def test_scalar_products_are_added_up_tile_by_tile() -> None:
+    """All on one another they are 6.5e-7 off, in a simulation; tile by tile 3.6e-7."""
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(2, 4, 1024, 64, device="cuda") for _ in range(3))
+    value *= 1e37  # too large to be cut into parts
+    exact = F.scaled_dot_product_attention(query.double(), key.double(), value.double())
+    ours = attend_dense(query, key, value, archs=(), precision="ieee")
+    assert (ours - exact).norm() < 5e-7 * exact.norm()
+
+
 def test_float32_infinity_and_nan_go_where_ieee_products_take_them() -> None:
     query, key, value = (torch.randn(1, 3, 700, 64, device="cuda") for _ in range(3))
     value[0, 0, 3, 0], value[0, 0, 4, 1] = math.inf, math.nan

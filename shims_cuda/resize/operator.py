@@ -22,7 +22,9 @@ from graftwork.plugins.torch_private import suggest_memory_format
 
 from . import byte_kernels, kernels, shrink_kernels, window_kernels
 
-WARPS = 2112  # that an H200 holds at once of the kernel that shrinks: 16 a multiprocessor
+# Programs of the kernel that shrinks that an H200 holds at once, by their warps: 132
+# multiprocessors, and (in float32) 252, 184 and 168 registers.
+AT_ONCE = {1: 132 * 8, 2: 132 * 5, 4: 132 * 3}
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 
 
@@ -220,7 +222,7 @@ def _shrink(
     out = image.new_empty(batch, channels, target_h, target_w)
     planes = batch * channels
     warps = strips.read // 256 or 1
-    rows = _rows(target_h, planes * strips.blocks, warps)
+    rows = _rows(target_h, planes * strips.blocks, AT_ONCE[warps])
     row_blocks = cdiv(target_h, rows)
     chunks = cdiv(taps[1] + 3, 4)
     together = chunks if isinstance(chunks, int) and chunks <= 8 else 2
@@ -326,14 +328,14 @@ def _tiles(image: torch.Tensor, width: Size, target: Size, taps: Size, step: Siz
     return Tiles(3, read, 64, 4)
 
 
-def _rows(target: Size, strips: Size, warps: int) -> int:
+def _rows(target: Size, strips: Size, at_once: int) -> int:
     """Output rows of a program that shrinks `strips` strips, so that they are done first.
 
-    A program takes as long as its rows and one and a half more, as many at once as fit the GPU.
+    A program takes as long as its rows and one and a half more, `at_once` of them together.
     """
     if not (isinstance(target, int) and isinstance(strips, int)):
         return 16
-    turns = {rows: -(-strips * -(-target // rows) * warps // WARPS) for rows in range(4, 65)}
+    turns = {rows: -(-strips * -(-target // rows) // at_once) for rows in range(4, 65)}
     return min(turns, key=lambda rows: turns[rows] * (2 * rows + 3))
 
 

@@ -94,7 +94,7 @@ def shrink_kernel(
     center = center_of(element, scale_w, dtype)
     total = tl.zeros([WRITE, 4], dtype)
     for chunk in range(0, chunks):
-        held, weight = weigh_columns(chunk, first, end, center, inverse_w)
+        _held, weight = weigh_columns(chunk, first, end, center, inverse_w)
         total += weight
     factor = inverse_of(tl.sum(total, 1))
 
@@ -118,13 +118,13 @@ def shrink_kernel(
                     flip, inverse_h, height,
                 )  # fmt: skip
             sums0, sums1, total0, total1 = add_rows(
-                sums0, sums1, total0, total1, values, begin, end0, low1, end1, center0, center1,
+                sums0, sums1, total0, total1, values, begin, end0, center0, center1,
                 flip, inverse_h, height, UNROLL,
             )  # fmt: skip
             for row in range(begin + UNROLL, end0, UNROLL):
                 more = read_rows(place, row, end0, stride, UNROLL)
                 sums0, sums1, total0, total1 = add_rows(
-                    sums0, sums1, total0, total1, more, row, end0, low1, end1, center0, center1,
+                    sums0, sums1, total0, total1, more, row, end0, center0, center1,
                     flip, inverse_h, height, UNROLL,
                 )  # fmt: skip
             begin = tl.maximum(tl.maximum(begin, end0), low1)
@@ -209,16 +209,16 @@ def weigh_row(row, center, flip, inverse, size):
 
 @triton.jit
 def add_rows(
-    sums0, sums1, total0, total1, values, begin, end0, low1, end1, center0, center1, flip,
+    sums0, sums1, total0, total1, values, begin, end0, center0, center1, flip,
     inverse, size, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """`sums` of an output row and of the next plus the rows read from `begin` on, and what those
-    weigh added to `total`. Rows from `end0` on weigh nothing."""
+    weigh added to `total`. Rows from `end0` on weigh nothing; one before the next window weighs 0
+    there anyhow, and the next window ends no earlier."""
     for more in tl.static_range(UNROLL):
         row = begin + more
         held = row < end0
         weight0 = tl.where(held, weigh_row(row, center0, flip, inverse, size), 0.0)
-        held = held & (row >= low1) & (row < end1)
         weight1 = tl.where(held, weigh_row(row, center1, flip, inverse, size), 0.0)
         value = values[more].to(sums0.dtype)
         sums0 += value * weight0

@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import triton
 
 from graftwork.plugins import Declined, LoweringContext, rewrite_program, select_plugins
+from graftwork.plugins.toolkit import gluon
 from graftwork.plugins.toolkit.packed import VARLEN_ATTN, bind, reference
 from graftwork.plugins.verification import assert_verified
+from graftwork.shims_cuda.attention import tiles
 from graftwork.shims_cuda.attention.dense import attend_dense, dense_attention
 from graftwork.shims_cuda.attention.packed import attend_packed, varlen_attention
 from graftwork.shims_cuda.attention.properties import attend_reference
@@ -56,8 +59,16 @@ MAGNITUDES = {
 }
 
 
+@pytest.fixture(params=[True, False], ids=["cut", "whole"])
+def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether float32 operands are cut into bfloat16 numbers, as for some releases of Triton."""
+    releases = (gluon.triton_release(),) if request.param else ()
+    monkeypatch.setattr(tiles, "CUT_RELEASES", releases)
+    return bool(request.param)
+
+
 @pytest.mark.parametrize("name", MAGNITUDES)
-def test_float32_is_right_at_every_magnitude(name: str) -> None:
+def test_float32_is_right_at_every_magnitude(name: str, cut: bool) -> None:
     """Operands cut into bfloat16 numbers leave their range there; IEEE products take over."""
     query, key, value = (torch.rand(1, 2, 70, 33) * factor for factor in MAGNITUDES[name])
     exact = F.scaled_dot_product_attention(query.double(), key.double(), value.double())
@@ -65,7 +76,7 @@ def test_float32_is_right_at_every_magnitude(name: str) -> None:
     assert error < 1e-6
 
 
-def test_infinity_and_nan_go_where_ieee_products_take_them() -> None:
+def test_infinity_and_nan_go_where_ieee_products_take_them(cut: bool) -> None:
     query, key, value = (torch.randn(1, 3, 70, 16) for _ in range(3))
     value[0, 0, 3, 0], value[0, 0, 4, 1] = math.inf, math.nan
     key[0, 1, 3, 0], query[0, 2, 5, 5] = math.inf, math.nan
@@ -317,14 +328,21 @@ def test_tiles_fit_shared_memory() -> None:
                     assert size * itemsize * held <= kib * 1024, arch
 
 
-def test_operands_are_cut_where_their_parts_fit_shared_memory() -> None:
+def test_operands_are_cut_where_their_parts_fit_shared_memory(cut: bool) -> None:
     """64 keys of 64 elements take 80 KiB, 32 of 128 take 104 (compiled for sm_90)."""
-    cut = {
-        arch: [forward_tiles(size, 4, "ieee", (arch,)).cut for size in (64, 128, 256)]
-        for arch in ("sm_80", "sm_89", "sm_90", "gfx942")
-    }
-    assert cut == {"sm_80": [1, 1, 0], "sm_89": [1, 0, 0], "sm_90": [1, 1, 0], "gfx942": [0, 0, 0]}
+    fits = {"sm_80": [1, 1, 0], "sm_89": [1, 0, 0], "sm_90": [1, 1, 0], "gfx942": [0, 0, 0]}
+    for arch, expected in fits.items():
+        found = [forward_tiles(size, 4, "ieee", (arch,)).cut for size in (64, 128, 256)]
+        assert found == (expected if cut else [0, 0, 0]), arch
     assert not forward_tiles(64, 4, "tf32", ("sm_90",)).cut
+
+
+def test_operands_are_not_cut_by_a_release_that_was_not_seen_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for release, expected in (("3.6.0", 1), ("3.7.1", 0)):
+        monkeypatch.setattr(triton, "__version__", release)
+        assert forward_tiles(64, 4, "ieee", ("sm_90",)).cut == expected
 
 
 CALLS: dict[str, Callable[[torch.dtype], Any]] = {
@@ -358,7 +376,7 @@ def test_kernels_compile_for_every_gpu(compile_everywhere: Callable[..., set[str
 
 @pytest.mark.parametrize("name", CALLS)
 def test_every_form_compiles_for_every_gpu(
-    name: str, deep: None, compile_everywhere: Callable[..., set[str]]
+    name: str, cut: bool, deep: None, compile_everywhere: Callable[..., set[str]]
 ) -> None:
-    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+    for dtype in (torch.float32,) if cut else (torch.float16, torch.bfloat16, torch.float32):
         assert compile_everywhere(lambda dtype=dtype: CALLS[name](dtype))

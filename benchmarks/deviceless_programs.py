@@ -283,6 +283,24 @@ def varlen_portable() -> Program:
 
 
 @program
+def hopper_attention() -> Program:
+    """Calls that a Hopper GPU has a kernel of its own for."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    offsets = torch.tensor([0, 5, 5, 270, 496], dtype=torch.int32)
+
+    def run(q: Tensor, k: Tensor, v: Tensor, offsets: Tensor) -> tuple[Tensor, ...]:
+        short = varlen_attn(q, k, v, offsets, offsets, 265, 265, window_size=(-1, 0))
+        long = varlen_attn(q, k, v, offsets, offsets, 1000, 1000, window_size=(-1, 0))
+        dense = [t.view(2, 250, 4, 128).transpose(1, 2) for t in (q, k, v)]
+        narrow = [t.reshape(2, 250, 8, 64).transpose(1, 2) for t in (q, k, v)]
+        full = F.scaled_dot_product_attention(*dense)
+        return short, long, full, F.scaled_dot_product_attention(*narrow, is_causal=True)
+
+    return one(run, (*(torch.randn(500, 4, 128).half() for _ in range(3)), offsets))
+
+
+@program
 def masked_copy_to_where() -> Program:
     def run(x: Tensor, y: Tensor) -> Tensor:
         out = x.clone()

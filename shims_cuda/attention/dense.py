@@ -13,16 +13,9 @@ from graftwork.plugins.toolkit.symbolic import Size, known
 from graftwork.plugins.torch_private import untraced
 
 from .checks import check_operands, check_scale, rows_aligned, rows_contiguous
+from .choice import Call, choose
 from .launch import Problem, run_forward, run_split
-from .tiles import (
-    LONG,
-    SPLIT_KEYS,
-    Tiles,
-    forward_tiles,
-    hopper_tiles,
-    split_tiles,
-    target_archs,
-)
+from .tiles import Tiles, target_archs
 
 SDPA: OpOverload = torch.ops.aten.scaled_dot_product_attention.default
 
@@ -58,22 +51,24 @@ def attend_dense(
     if attn_mask is not None:
         full = (*batch, query.shape[-2], key.shape[-2])
         mask = _four_dimensions(attn_mask.expand(full), batch, 0)
-    archs = target_archs(archs)
-    size, itemsize = max(q.shape[-1], v.shape[-1]), q.element_size()
     group = q.shape[1] // k.shape[1]
-    rows = q.shape[2]
-    tiles = None
-    if isinstance(rows, int) and rows > 0 and not known(k.shape[2] <= SPLIT_KEYS):
-        tiles = split_tiles(rows * group, size, itemsize, precision, archs)
-    split = tiles is not None
-    if tiles is None:
-        sweep, long = group if is_causal else 1, known(k.shape[2] >= LONG)
-        if mask is None and (scale is None or scale > 0) and rows_aligned(q, k, v, tokens=2):
-            causal_heads = q.shape[1] if is_causal else 0
-            tiles = hopper_tiles(q.shape[-1], v.shape[-1], itemsize, archs, causal_heads)
-        if tiles is None:
-            plain = mask is None and not is_causal
-            tiles = forward_tiles(size, itemsize, precision, archs, sweep, long, plain)
+    split, tiles = choose(
+        Call(
+            queries=q.shape[2],
+            keys=k.shape[2],
+            size=q.shape[-1],
+            size_v=v.shape[-1],
+            itemsize=q.element_size(),
+            precision=precision,
+            archs=target_archs(archs),
+            group=group,
+            sweep=group if is_causal else 1,
+            causal_heads=q.shape[1] if is_causal else 0,
+            bare=mask is None,
+            aligned=rows_aligned(q, k, v, tokens=2),
+            positive=scale is None or scale > 0,
+        )
+    )
     out = dense_attention(
         q,
         k,

@@ -4,7 +4,7 @@
 import triton
 import triton.language as tl
 
-from .sweep_kernels import COUNTS, CUT, attend, log_sum, normalised, strange, window_of
+from .sweep_kernels import COUNTS, CUT, attend, log_sum, normalised, pages_of, strange, window_of
 
 
 @triton.jit
@@ -112,8 +112,9 @@ def forward_kernel(
     if MASK != 0:
         mask_base += batch * stride_mb + head.to(tl.int64) * stride_mh
 
+    page = pages_of(table, 0, tl.arange(0, BLOCK_N), keys, PAGE, BLOCK_N)
     acc, norm, best = attend(
-        q, k_base, v_base, mask_base, table,
+        q, k_base, v_base, mask_base, table, page,
         0, keys, keys, tile + shift, tl.minimum(tile + BLOCK_M, rows) - 1 + shift, row + shift,
         left, right, scale, stride_kt, stride_kb, stride_vt, stride_vb, stride_mk, mask_row,
         D, DV, BLOCK_D, BLOCK_DV, BLOCK_M, BLOCK_N, LEFT, RIGHT, MASK, MASK_ROWS, PAGE,

@@ -180,7 +180,6 @@ def _run_hopper(
     tiles: Tiles,
 ) -> None:
     """`run_forward` with the kernel for Hopper GPUs: strides between tokens are known."""
-    size = problem.query.shape[-1]
     tokens = [problem.strides_q, problem.strides_k, problem.strides_v]
     launch(
         stand_in_kernels.hopper_stand_in,
@@ -190,9 +189,9 @@ def _run_hopper(
         *problem.numbers()[:6],
         *(stride for strides in tokens for stride in (strides[0], strides[2])),
         *(*strides_o, 0 if lse is None else lse.stride(0)),
-        **{"D": size, "BLOCK_N": tiles.keys, "STAGES": tiles.stages, "SWEEP": tiles.sweep},
+        **{"D": problem.query.shape[-1], "BLOCK_N": tiles.keys, "STAGES": tiles.stages},
+        **{"SWEEP": tiles.sweep, "SHORT": bool(tiles.short)},
         **{"VARLEN": problem.packed, "CAUSAL": problem.right == 0, "LSE": lse is not None},
-        **{"TURNS": size == 128 and problem.right != 0},
         **{f"STRIDE_{n}": strides[1] for n, strides in zip("QKV", tokens, strict=True)},
         num_warps=tiles.warps,
     )
@@ -232,8 +231,9 @@ def run_split(
     each (chunk, token, head).
     """
     mask, cu_q, cu_k, used, table = problem.pointers()
-    chunk = chunk_keys(problem.batches * problem.kv_heads)
-    chunks = cdiv(problem.max_k if problem.packed else problem.tokens_k, chunk)
+    longest = problem.max_k if problem.packed else problem.tokens_k
+    chunk = chunk_keys(problem.batches * problem.kv_heads, longest)
+    chunks = cdiv(longest, chunk)
     size_v = problem.value.shape[-1]
     total = problem.rows * problem.heads
     part = out.new_empty(chunks, total, size_v, dtype=torch.float32)

@@ -10,19 +10,11 @@ import torch
 from graftwork.plugins import Declined
 from graftwork.plugins.toolkit.kernels import kernel_op
 from graftwork.plugins.toolkit.packed import VARLEN_ATTN, bind
-from graftwork.plugins.toolkit.symbolic import known
 
 from .checks import check_operands, check_scale, rows_aligned, rows_contiguous
+from .choice import Call, choose
 from .launch import Problem, run_forward, run_split
-from .tiles import (
-    LONG,
-    SPLIT_KEYS,
-    Tiles,
-    forward_tiles,
-    hopper_tiles,
-    split_tiles,
-    target_archs,
-)
+from .tiles import Tiles, target_archs
 
 
 def attend_packed(
@@ -42,25 +34,27 @@ def attend_packed(
         raise Declined("block_table needs seqused_k")
     if call.block_table is not None and not isinstance(call.key.shape[1], int):
         raise Declined("the attention kernel takes pages of a fixed size")
-    archs = target_archs(archs)
     query, key, value = (rows_contiguous(t) for t in (call.query, call.key, call.value))
-    heads, kv_heads, size = call.query.shape[1], call.key.shape[-2], call.value.shape[-1]
-    size, itemsize = max(size, call.query.shape[-1]), call.query.element_size()
-    max_q, group = call.max_q, heads // kv_heads
-    tiles = None
-    if isinstance(max_q, int) and max_q > 0 and not known(call.max_k <= SPLIT_KEYS):
-        tiles = split_tiles(max_q * group, size, itemsize, precision, archs)
-    split = tiles is not None
-    if tiles is None:
-        sweep, long = heads if call.right == 0 else 1, known(call.max_k >= LONG)
-        simple = call.left < 0 and call.right <= 0 and call.block_table is None
-        if simple and call.scale > 0 and rows_aligned(query, key, value, tokens=0):
-            causal_heads = heads if call.right == 0 else 0
-            sizes = (query.shape[-1], value.shape[-1])
-            tiles = hopper_tiles(*sizes, itemsize, archs, causal_heads)
-        if tiles is None:
-            plain = simple and call.right < 0
-            tiles = forward_tiles(size, itemsize, precision, archs, sweep, long, plain)
+    heads = query.shape[1]
+    causal_heads, paged = heads if call.right == 0 else 0, call.block_table is not None
+    split, tiles = choose(
+        Call(
+            queries=call.max_q,
+            keys=call.max_k,
+            size=query.shape[-1],
+            size_v=value.shape[-1],
+            itemsize=query.element_size(),
+            precision=precision,
+            archs=target_archs(archs),
+            group=heads // key.shape[-2],
+            sweep=max(1, causal_heads),
+            causal_heads=causal_heads,
+            bare=call.left < 0 and call.right <= 0 and not paged,
+            aligned=rows_aligned(query, key, value, tokens=0),
+            positive=call.scale > 0,
+            page=key.shape[1] if paged else 0,
+        )
+    )
     out, lse = varlen_attention(
         query,
         key,

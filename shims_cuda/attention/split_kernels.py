@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 from .plan_kernels import keys_of, sequence_bounds
-from .sweep_kernels import COUNTS, attend, log_sum, window_of
+from .sweep_kernels import COUNTS, attend, log_sum, normalised, pages_of, window_of
 
 
 @triton.jit(do_not_specialize=[*COUNTS, "sequences", "total_rows"])
@@ -58,6 +58,9 @@ def split_kernel(
         shift = 0
         batch = sequence.to(tl.int64)
         first_token = sequence * tokens_q
+    low = chunk * CHUNK
+    tl.static_assert(CHUNK % BLOCK_N == 0, "chunks hold whole tiles")
+    page = pages_of(table, low, tl.arange(0, BLOCK_N), keys, PAGE, BLOCK_N)
     if LEFT or RIGHT:
         left, right = window_of(left, right, max_k, FLASH2)
 
@@ -90,9 +93,8 @@ def split_kernel(
         else:
             mask_base += (head_k * group).to(tl.int64) * stride_mh
 
-    low = chunk * CHUNK
     acc, norm, best = attend(
-        q, k_base, v_base, mask_base, table,
+        q, k_base, v_base, mask_base, table, page,
         low, tl.minimum(low + CHUNK, keys), keys, shift, rows - 1 + shift, row + shift,
         left, right, scale, stride_kt, stride_kb, stride_vt, stride_vb, stride_mk, mask_row,
         D, DV, BLOCK_D, BLOCK_DV, BLOCK_M, BLOCK_N, LEFT, RIGHT, MASK, MASK_ROWS, PAGE,
@@ -101,7 +103,7 @@ def split_kernel(
 
     place = chunk.to(tl.int64) * total_rows + (first_token + row).to(tl.int64) * heads + head
     seen = present & (norm != 0.0)
-    acc = acc / tl.where(norm == 0.0, 1.0, norm)[:, None]
+    acc = normalised(acc, norm, query.dtype.element_ty)
     tl.store(
         part + place[:, None] * DV + feature_v[None, :],
         acc,

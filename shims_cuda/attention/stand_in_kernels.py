@@ -14,7 +14,7 @@ def hopper_stand_in(
     stride_qb, stride_qh, stride_kb, stride_kh, stride_vb, stride_vh,
     stride_ob, stride_ot, stride_oh, stride_lse,
     D: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr, SWEEP: tl.constexpr,
-    VARLEN: tl.constexpr, CAUSAL: tl.constexpr, LSE: tl.constexpr, TURNS: tl.constexpr,
+    VARLEN: tl.constexpr, CAUSAL: tl.constexpr, LSE: tl.constexpr, SHORT: tl.constexpr,
     STRIDE_Q: tl.constexpr, STRIDE_K: tl.constexpr, STRIDE_V: tl.constexpr,
 ):  # fmt: skip
     """Read and write the tensors that the kernel reads and writes; never to be run.

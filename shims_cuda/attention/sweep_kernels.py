@@ -39,31 +39,41 @@ def window_of(left, right, max_k, FLASH2: tl.constexpr):
 
 
 @triton.jit
+def pages_of(table, start, column, keys, PAGE: tl.constexpr, BLOCK_N: tl.constexpr):
+    """The pages that hold the keys start + column: one where a page holds whole tiles, else one
+    for each key, 0 for keys past the end. `start` is a multiple of BLOCK_N."""
+    if PAGE == 0:
+        return tl.zeros((), tl.int32)
+    elif PAGE % BLOCK_N == 0:
+        return tl.load(table + start // PAGE, mask=start < keys, other=0)
+    else:
+        token = start + column
+        return tl.load(table + token // PAGE, mask=token < keys, other=0)
+
+
+@triton.jit
 def key_rows(
     base,
-    table,
+    page,
     start,
     offset,
-    keys,
     stride_token,
     stride_page,
     PAGE: tl.constexpr,
-    MASKED: tl.constexpr,
+    BLOCK_N: tl.constexpr,
 ):
     """Addresses of the keys start + offset: (rows,) pointers to their first element.
 
-    Packed keys lie one after the other from `base`; paged ones in pages of PAGE tokens, found
-    through `table`.
+    Packed keys lie one after the other from `base`; paged ones in pages of PAGE tokens, see
+    `pages_of`.
     """
     if PAGE == 0:
         return base + tl.cast(start, tl.int64) * stride_token + offset * stride_token
+    elif PAGE % BLOCK_N == 0:
+        base += page.to(tl.int64) * stride_page + tl.cast(start % PAGE, tl.int64) * stride_token
+        return base + offset * stride_token
     else:
-        token = start + offset
-        if MASKED:
-            page = tl.load(table + token // PAGE, mask=token < keys, other=0)
-        else:
-            page = tl.load(table + token // PAGE)
-        return base + page.to(tl.int64) * stride_page + (token % PAGE) * stride_token
+        return base + page.to(tl.int64) * stride_page + (start + offset) % PAGE * stride_token
 
 
 @triton.jit
@@ -142,7 +152,7 @@ def weigh(
 
 @triton.jit
 def sweep(
-    acc, norm, best, q, k_base, v_base, mask_base, table,
+    acc, norm, best, page, q, k_base, v_base, mask_base, table,
     lo, hi, keys, row, left, right, scale,
     stride_kt, stride_kp, stride_vt, stride_vp, stride_mk, mask_row,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
@@ -151,15 +161,17 @@ def sweep(
 ):  # fmt: skip
     """Add the keys lo..hi to the running softmax (acc, norm, best) of a tile of rows.
 
-    `row` holds the key positions of the rows. MASKED says that a tile may hold keys past the
-    end or outside the window; MASK is 0 for no mask tensor, 1 for a boolean, 2 for a float one.
+    `page` are the pages of the first tile; those of the next are read a tile ahead, since copies
+    that wait for another load do not overlap. `row` holds the key positions of the rows. MASKED
+    says that a tile may hold keys past the end or outside the window; MASK is 0 for no mask
+    tensor, 1 for a boolean, 2 for a float one.
     """
     column = tl.arange(0, BLOCK_N)
     feature = tl.arange(0, BLOCK_D)
     feature_v = tl.arange(0, BLOCK_DV)
     for start in tl.range(lo, hi, BLOCK_N):
         inside = start + column < keys
-        k_row = key_rows(k_base, table, start, column, keys, stride_kt, stride_kp, PAGE, MASKED)
+        k_row = key_rows(k_base, page, start, column, stride_kt, stride_kp, PAGE, BLOCK_N)
         k = read_rows(k_row, feature, inside, D, BLOCK_D, MASKED, True)
         if PRECISION == CUT:
             k *= 0.5
@@ -168,17 +180,24 @@ def sweep(
             score, norm, best, mask_base, start, keys, row, left, right, scale, stride_mk,
             mask_row, BLOCK_N, MASKED, LEFT, RIGHT, MASK, MASK_ROWS,
         )  # fmt: skip
-        v_row = key_rows(v_base, table, start, column, keys, stride_vt, stride_vp, PAGE, MASKED)
+        v_row = key_rows(v_base, page, start, column, stride_vt, stride_vp, PAGE, BLOCK_N)
         v = read_rows(v_row, feature_v, inside, DV, BLOCK_DV, MASKED, False)
         if PRECISION == CUT:
             weight *= 65536.0
-        acc = tl.dot(weight.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
-    return acc, norm, best
+        if v.dtype == tl.float32 and PRECISION == "ieee":
+            # One after the other onto the sum of all keys before, products in scalar units are
+            # two to three times as far off; Triton would make that of a sum of two.
+            part = tl.dot(weight, v, input_precision=PRECISION)
+            acc = tl.fma(acc, tl.broadcast_to(shrink[:, None], acc.shape), part)
+        else:
+            acc = tl.dot(weight.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
+        page = pages_of(table, start + BLOCK_N, column, keys, PAGE, BLOCK_N)
+    return acc, norm, best, page
 
 
 @triton.jit
 def attend(
-    q, k_base, v_base, mask_base, table,
+    q, k_base, v_base, mask_base, table, page,
     begin, end, keys, first, last, row, left, right, scale,
     stride_kt, stride_kp, stride_vt, stride_vp, stride_mk, mask_row,
     D: tl.constexpr, DV: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
@@ -187,8 +206,9 @@ def attend(
 ):  # fmt: skip
     """Weighted values, weights' sums and best scores of a tile of rows over keys begin..end.
 
-    The rows' key positions are `row`, from `first` to `last`. Whole tiles of keys that every row
-    sees are swept without masks, what lies before and after them with.
+    The rows' key positions are `row`, from `first` to `last`; `page` are the pages of the tile
+    from `begin`, a multiple of BLOCK_N. Whole tiles of keys that every row sees are swept without
+    masks, what lies before and after them with.
     """
     low = begin
     high = end
@@ -208,27 +228,29 @@ def attend(
     main = low
     if LEFT:
         main = tl.maximum(tl.minimum(all_low, high), low)
-        acc, norm, best = sweep(
-            acc, norm, best, q, k_base, v_base, mask_base, table,
+        page = pages_of(table, low, tl.arange(0, BLOCK_N), keys, PAGE, BLOCK_N)
+        acc, norm, best, page = sweep(
+            acc, norm, best, page, q, k_base, v_base, mask_base, table,
             low, main, keys, row, left, right, scale,
             stride_kt, stride_kp, stride_vt, stride_vp, stride_mk, mask_row,
             D, DV, BLOCK_D, BLOCK_DV, BLOCK_N, True, LEFT, RIGHT,
             MASK, MASK_ROWS, PAGE, PRECISION,
         )  # fmt: skip
-    acc, norm, best = sweep(
-        acc, norm, best, q, k_base, v_base, mask_base, table,
+    acc, norm, best, page = sweep(
+        acc, norm, best, page, q, k_base, v_base, mask_base, table,
         main, all_high, keys, row, left, right, scale,
         stride_kt, stride_kp, stride_vt, stride_vp, stride_mk, mask_row,
         D, DV, BLOCK_D, BLOCK_DV, BLOCK_N, False, LEFT, RIGHT,
         MASK, MASK_ROWS, PAGE, PRECISION,
     )  # fmt: skip
-    return sweep(
-        acc, norm, best, q, k_base, v_base, mask_base, table,
+    acc, norm, best, page = sweep(
+        acc, norm, best, page, q, k_base, v_base, mask_base, table,
         tl.maximum(all_high, main), high, keys, row, left, right, scale,
         stride_kt, stride_kp, stride_vt, stride_vp, stride_mk, mask_row,
         D, DV, BLOCK_D, BLOCK_DV, BLOCK_N, True, LEFT, RIGHT,
         MASK, MASK_ROWS, PAGE, PRECISION,
     )  # fmt: skip
+    return acc, norm, best
 
 
 @triton.jit

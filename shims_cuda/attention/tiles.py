@@ -18,6 +18,11 @@ from graftwork.plugins.toolkit.symbolic import Size, known
 SPLIT_ROWS = 64
 SPLIT_KEYS = 1024  # fewer keys are not worth a second kernel
 LONG = 2048
+SHORT = 512
+
+# Releases of Triton whose code for operands cut into bfloat16 numbers was right on a GPU. What
+# 3.7 makes of it, with a mask, ended in an illegal memory access on an H200.
+CUT_RELEASES = ("3.6",)
 
 # Less than 100 KiB of shared memory a block.
 _SMALL = ("sm_86", "sm_87", "sm_89", "sm_120", "sm_121")
@@ -39,6 +44,7 @@ class Tiles:
         cut: 1 where float32 operands are cut into three bfloat16 numbers, for tensor cores.
         programs: of the kernel for Hopper GPUs, that share the tiles out among themselves; 0
             for the kernel in Triton, with a program for each tile.
+        short: 1 where the kernel for Hopper GPUs is to expect few tiles of keys for one of rows.
     """
 
     rows: int
@@ -49,6 +55,7 @@ class Tiles:
     fixed: int = 1
     cut: int = 0
     programs: int = 0
+    short: int = 0
 
     def numbers(self) -> list[int]:
         """As an operator takes them: `Tiles(*tiles.numbers())` are the same."""
@@ -77,7 +84,8 @@ def forward_tiles(
     width = block(size) * itemsize  # bytes of one row
     if _scalar(itemsize, precision):
         # 80 KiB of shared memory, and 104.
-        if width <= (256 if any(arch in _SMALL for arch in archs) else 512) and not is_amd(archs):
+        fits = width <= (256 if any(arch in _SMALL for arch in archs) else 512)
+        if fits and not is_amd(archs) and gluon.triton_release() in CUT_RELEASES:
             return Tiles(64, 64 if width <= 256 else 32, 4, 2, sweep, cut=1)
         return Tiles(32, 32 if width <= 256 else 16, 4, 1 if is_amd(archs) else 2, sweep)
     if is_amd(archs):  # 64 KiB of shared memory, keys and values in turn
@@ -99,25 +107,36 @@ def forward_tiles(
 
 
 def hopper_tiles(
-    size: int, size_v: int, itemsize: int, archs: Sequence[str], causal_heads: int
+    size: int,
+    size_v: int,
+    itemsize: int,
+    archs: Sequence[str],
+    causal_heads: int,
+    short: bool = False,
 ) -> Tiles | None:
     """Tiles of the kernel for Hopper GPUs, or None where it is not the one to take.
 
-    That is for half types with heads of 128, without a mask, pages or a window but the
-    causal one, for which `causal_heads` says how many heads there are (0: all keys).
+    That is for half types with heads of 64 or 128, without a mask, pages or a window but the
+    causal one, for which `causal_heads` says how many heads there are (0: all keys). `short`
+    says that sequences are known to have at most `SHORT` keys.
     """
     if tuple(archs) != ("sm_90",) or not gluon.available():
         return None
-    # It could take heads of 64 too, on which the kernel in Triton is a tenth faster.
-    if itemsize != 2 or size != size_v or size != 128:
+    if itemsize != 2 or size != size_v or size not in (64, 128):
         return None
-    return Tiles(128, 128, 4, 2, max(1, causal_heads), programs=_multiprocessors())
+    stages, sweep = 2 if size == 128 else 3, max(1, causal_heads)
+    one_loop = int(short and causal_heads > 0)
+    return Tiles(128, 128, 4, stages, sweep, programs=_multiprocessors(), short=one_loop)
 
 
 def split_tiles(
-    rows: int, size: int, itemsize: int, precision: str, archs: Sequence[str]
+    rows: int, size: int, itemsize: int, precision: str, archs: Sequence[str], page: int = 0
 ) -> Tiles | None:
-    """Tiles of the split kernel for `rows` rows a sequence; None where they are too many."""
+    """Tiles of the split kernel for `rows` rows a sequence; None where they are too many.
+
+    `page` is how many keys a page holds, 0 where there are none: a tile that lies in one page
+    needs one number of the page table.
+    """
     width = block(size) * itemsize
     if rows > (16 if _scalar(itemsize, precision) else SPLIT_ROWS):
         return None
@@ -126,17 +145,22 @@ def split_tiles(
     if is_amd(archs):
         return Tiles(block(rows), max(16, min(128 if rows <= 16 else 64, 16384 // width)), 4, 1)
     if rows <= 16 and width <= 256:
-        # One warp needs no other to find a maximum or to hand weights over; many fit.
-        return Tiles(16, 32, 1, 2)
+        # One warp needs no other to find a maximum or to hand weights over; six fit.
+        return Tiles(16, 16, 1, 5) if page % 32 == 16 else Tiles(16, 32, 1, 3)
     return Tiles(block(rows), max(16, min(128 if rows <= 16 else 64, 32768 // width)), 4, 2)
 
 
-def chunk_keys(programs: Size) -> int:
+def chunk_keys(pairs: Size, keys: Size) -> int:
     """Keys of one chunk of the split kernel, for so many (sequence, key head) pairs.
 
-    Few pairs need more chunks to fill a GPU.
+    Then there are 256 programs or more, if keys allow; an H200 runs 792 at once. Longer chunks
+    took less time where that many are left (55 against 57 us for 48 pairs of 8192 keys, 74
+    against 86 for 8 of 65536), until programs come to an end one by one (271 against 264 us with
+    2048 for 256 of 8192).
     """
-    return 256 if known(programs <= 16) else 512
+    if known(pairs * keys < 128 * 1024):
+        return 256
+    return 1024 if known(pairs * keys >= 384 * 1024) else 512
 
 
 def _multiprocessors() -> int:

@@ -22,7 +22,9 @@ from graftwork.plugins.torch_private import suggest_memory_format
 
 from . import byte_kernels, kernels, shrink_kernels, window_kernels
 
-WARPS = 2112  # that an H200 holds at once of the kernel that shrinks: 16 a multiprocessor
+# Programs of the kernel that shrinks that an H200 holds at once, by their warps: 132
+# multiprocessors, and (in float32) 252, 184 and 168 registers.
+AT_ONCE = {1: 132 * 8, 2: 132 * 5, 4: 132 * 3}
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 
 
@@ -220,28 +222,22 @@ def _shrink(
     out = image.new_empty(batch, channels, target_h, target_w)
     planes = batch * channels
     warps = strips.read // 256 or 1
-    rows = _rows(target_h, planes * strips.blocks, warps)
+    rows = _rows(target_h, planes * strips.blocks, AT_ONCE[warps])
     row_blocks = cdiv(target_h, rows)
-    unroll = _rows_ahead(height, target_h)
-    segment = cdiv(taps[0], unroll) * unroll
     chunks = cdiv(taps[1] + 3, 4)
     together = chunks if isinstance(chunks, int) and chunks <= 8 else 2
     chunks = cdiv(chunks, together) * together
-    # The ring of rows, the weights of the width, those of the height; blocks of 16 elements.
-    scratch_size = cdiv(8 * strips.read + 4 * strips.write * chunks + rows * (1 + 2 * segment), 16)
-    plan_size = 2 * (rows + 2)
     programs = planes * row_blocks * strips.blocks
     launch(
         shrink_kernels.shrink_kernel,
         (programs,),
-        *(image, image.new_empty(programs * scratch_size * 16, dtype=computed)),
-        *(image.new_empty(programs * plan_size, dtype=torch.int32), out),
+        *(image, image.new_empty(programs * 8 * strips.read, dtype=computed), out),
         *(planes, channels, height, width, target_h, target_w, *taps),
-        *(row_blocks, rows, strips.blocks, strips.columns, segment, chunks),
+        *(row_blocks, rows, strips.blocks, strips.columns, chunks),
         *(stride // strips.vector for stride in image.stride()[:3]),
-        *(*out.stride()[:3], scratch_size, plan_size),
+        *out.stride()[:3],
         **{"SCALE_H": scales[0], "SCALE_W": scales[1], "ALIGN": align_corners},
-        **{"UNROLL": unroll, "READ": strips.read, "WRITE": strips.write},
+        **{"UNROLL": _rows_ahead(height, target_h), "READ": strips.read, "WRITE": strips.write},
         **{"VECTOR": strips.vector, "CHUNKS": together},
         num_warps=warps,
     )
@@ -332,14 +328,14 @@ def _tiles(image: torch.Tensor, width: Size, target: Size, taps: Size, step: Siz
     return Tiles(3, read, 64, 4)
 
 
-def _rows(target: Size, strips: Size, warps: int) -> int:
+def _rows(target: Size, strips: Size, at_once: int) -> int:
     """Output rows of a program that shrinks `strips` strips, so that they are done first.
 
-    A program takes as long as its rows and one and a half more, as many at once as fit the GPU.
+    A program takes as long as its rows and one and a half more, `at_once` of them together.
     """
     if not (isinstance(target, int) and isinstance(strips, int)):
         return 16
-    turns = {rows: -(-strips * -(-target // rows) * warps // WARPS) for rows in range(4, 65)}
+    turns = {rows: -(-strips * -(-target // rows) // at_once) for rows in range(4, 65)}
     return min(turns, key=lambda rows: turns[rows] * (2 * rows + 3))
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 import triton.language as tl
 
-from graftwork.plugins.toolkit.kernels import cdiv, jit, launch
+from graftwork.plugins.toolkit.kernels import jit
 
 from .landing import block_positions, landing, unfold
+from .over_entries import over_entries
 from .problem import Problem
 
 
@@ -18,29 +19,14 @@ def atomic_sum(problem: Problem, start: torch.Tensor | None) -> torch.Tensor:
     or float64 for floats. The sum of floats may differ in its last bits from run to run.
     """
     base, src = problem.base, problem.src
-    outer, count, rows, inner = problem.sizes
+    outer, _, _, inner = problem.sizes
     dtype = sum_dtype(base.dtype)
     if start is None:
         total = torch.zeros(base.shape, dtype=dtype, device=base.device)
     else:
         total = torch.empty(base.shape, dtype=dtype, device=base.device).copy_(start)
-    launch(
-        add_all,
-        (cdiv(outer * count * inner, 512),),
-        problem.index,
-        src,
-        total,
-        *problem.index_strides,
-        *src.stride(),
-        count,
-        rows,
-        inner,
-        outer * count * inner,
-        WRAP=problem.wraps,
-        WIDE=problem.is_wide,
-        BLOCK=512,
-        num_warps=4,
-    )
+    operands = (problem.index, src, total, *problem.index_strides, *src.stride())
+    over_entries(add_all, problem, outer, inner, *operands)
     return total
 
 

@@ -13,49 +13,24 @@ from graftwork.plugins.toolkit.kernels import cdiv, from_ordered_key, jit, launc
 
 from .landing import block_positions, landing, settle_row, strip_of, unfold
 from .marks import named_counts
+from .over_entries import over_entries, over_strips
 from .problem import Problem, suits_strips
 
 
 def extremum(problem: Problem, largest: bool, include_self: bool) -> torch.Tensor:
     """amax or amin of what lands on each element; elements not named stay. (O, M, I)."""
     base = problem.base
-    outer, count, rows, inner = problem.sizes
+    outer, _, rows, inner = problem.sizes
     dtype = torch.int64 if base.dtype.itemsize == 8 else torch.int32
     keys = torch.full(base.shape, torch.iinfo(dtype).min, dtype=dtype, device=base.device)
     operands = (problem.index, problem.src, keys, *problem.index_strides, *problem.src.stride())
     if suits_strips(problem, 32, 256):
-        strips, parts = cdiv(inner, 32), cdiv(count, 256)
-        launch(
-            raise_keys_by_strips,
-            (outer * strips * parts,),
-            *operands,
-            count,
-            rows,
-            inner,
-            strips,
-            parts,
-            LARGEST=largest,
-            WRAP=problem.wraps,
-            CHUNK=256,
-            ROWS=32,
-            COLUMNS=32,
-            num_warps=4,
+        tile = {"columns": 32, "rows": 32, "chunk": 256}
+        over_strips(
+            raise_keys_by_strips, problem, outer, inner, *operands, **tile, LARGEST=largest
         )
     else:
-        launch(
-            raise_keys,
-            (cdiv(outer * count * inner, 512),),
-            *operands,
-            count,
-            rows,
-            inner,
-            outer * count * inner,
-            LARGEST=largest,
-            WRAP=problem.wraps,
-            WIDE=problem.is_wide,
-            BLOCK=512,
-            num_warps=4,
-        )
+        over_entries(raise_keys, problem, outer, inner, *operands, LARGEST=largest)
     out = torch.empty(base.shape, dtype=base.dtype, device=base.device)
     counts = keys if include_self else named_counts(problem).expand(base.shape)
     launch(

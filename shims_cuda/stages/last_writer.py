@@ -17,6 +17,7 @@ from graftwork.plugins.toolkit.symbolic import Size, known
 
 from .few_writes import are_few, write_few
 from .landing import block_positions, landing, settle_row, strip_of, unfold
+from .over_entries import over_entries, over_strips
 from .problem import Problem, bits, suits_strips
 
 
@@ -28,42 +29,13 @@ def last_writer(problem: Problem) -> torch.Tensor:
     groups, _, width = problem.index.shape
     dtype = torch.int32 if fits_int32(count) else torch.int64
     writer = torch.full((groups, rows, width), -1, dtype=dtype, device=problem.base.device)
+    operands = (problem.index, writer, *problem.index.stride())
     if suits_strips(problem, 16, 512):
-        strips, parts = cdiv(width, 16), cdiv(count, 512)
-        launch(
-            mark_last_by_strips,
-            (groups * strips * parts,),
-            problem.index,
-            writer,
-            *problem.index.stride(),
-            count,
-            rows,
-            width,
-            strips,
-            parts,
-            WRAP=problem.wraps,
-            CHUNK=512,
-            ROWS=64,
-            COLUMNS=16,
-            num_warps=4,
-        )
+        tile = {"columns": 16, "rows": 64, "chunk": 512}
+        over_strips(mark_last_by_strips, problem, groups, width, *operands, **tile)
     else:
-        launch(
-            mark_last,
-            (cdiv(groups * count * width, 512),),
-            problem.index,
-            writer,
-            *problem.index.stride(),
-            count,
-            rows,
-            width,
-            groups * count * width,
-            WRAP=problem.wraps,
-            WIDE=problem.is_wide,
-            PEEK=known(count >= 64 * rows),
-            BLOCK=512,
-            num_warps=4,
-        )
+        peek = known(count >= 64 * rows)
+        over_entries(mark_last, problem, groups, width, *operands, PEEK=peek)
     return pick(problem, writer, count)
 
 
@@ -106,24 +78,10 @@ def pick(problem: Problem, writer: torch.Tensor, count: Size) -> torch.Tensor:
 def fill(problem: Problem) -> torch.Tensor:
     """`out[o, index[o, k, i], i]` = the one value that `src` repeats; (O, M, I), contiguous."""
     dtype, problem = problem.base.dtype, bits(problem)
-    outer, count, rows, inner = problem.sizes
+    outer, _, _, inner = problem.sizes
     out = problem.base.clone(memory_format=torch.contiguous_format)
-    launch(
-        store_value,
-        (cdiv(outer * count * inner, 512),),
-        problem.index,
-        problem.src,
-        out,
-        *problem.index_strides,
-        count,
-        rows,
-        inner,
-        outer * count * inner,
-        WRAP=problem.wraps,
-        WIDE=problem.is_wide,
-        BLOCK=512,
-        num_warps=4,
-    )
+    operands = (problem.index, problem.src, out, *problem.index_strides)
+    over_entries(store_value, problem, outer, inner, *operands)
     return as_dtype(out, dtype)
 
 

@@ -5,32 +5,20 @@ from __future__ import annotations
 import torch
 import triton.language as tl
 
-from graftwork.plugins.toolkit.kernels import cdiv, jit, launch
+from graftwork.plugins.toolkit.kernels import jit
 
 from .landing import block_positions, landing, unfold
+from .over_entries import over_entries
 from .problem import Problem
 
 
 def named_counts(problem: Problem) -> torch.Tensor:
     """How often each element is named: int32, (O or 1, M, I or 1), which broadcasts."""
-    groups, count, width = problem.index.shape
+    groups, _, width = problem.index.shape
     rows = problem.base.shape[1]
     counts = torch.zeros((groups, rows, width), dtype=torch.int32, device=problem.base.device)
-    launch(
-        count_names,
-        (cdiv(groups * count * width, 512),),
-        problem.index,
-        counts,
-        *problem.index.stride(),
-        count,
-        rows,
-        width,
-        groups * count * width,
-        WRAP=problem.wraps,
-        WIDE=problem.is_wide,
-        BLOCK=512,
-        num_warps=4,
-    )
+    operands = (problem.index, counts, *problem.index.stride())
+    over_entries(count_names, problem, groups, width, *operands)
     return counts
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +12,17 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import triton
 
 from graftwork.plugins import Declined, LoweringContext, rewrite_program, select_plugins
+from graftwork.plugins.toolkit import gluon
 from graftwork.plugins.toolkit.packed import VARLEN_ATTN, bind, reference
 from graftwork.plugins.verification import assert_verified
+from graftwork.shims_cuda.attention import tiles
 from graftwork.shims_cuda.attention.dense import attend_dense, dense_attention
 from graftwork.shims_cuda.attention.packed import attend_packed, varlen_attention
 from graftwork.shims_cuda.attention.properties import attend_reference
-from graftwork.shims_cuda.attention.tiles import forward_tiles
+from graftwork.shims_cuda.attention.tiles import chunk_keys, forward_tiles, split_tiles
 
 dense = functools.partial(attend_dense, archs=("sm_80",), precision="ieee")
 packed = functools.partial(attend_packed, archs=("sm_80",), precision="ieee", flash2=True)
@@ -55,8 +59,16 @@ MAGNITUDES = {
 }
 
 
+@pytest.fixture(params=[True, False], ids=["cut", "whole"])
+def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether float32 operands are cut into bfloat16 numbers, as for some releases of Triton."""
+    releases = (gluon.triton_release(),) if request.param else ()
+    monkeypatch.setattr(tiles, "CUT_RELEASES", releases)
+    return bool(request.param)
+
+
 @pytest.mark.parametrize("name", MAGNITUDES)
-def test_float32_is_right_at_every_magnitude(name: str) -> None:
+def test_float32_is_right_at_every_magnitude(name: str, cut: bool) -> None:
     """Operands cut into bfloat16 numbers leave their range there; IEEE products take over."""
     query, key, value = (torch.rand(1, 2, 70, 33) * factor for factor in MAGNITUDES[name])
     exact = F.scaled_dot_product_attention(query.double(), key.double(), value.double())
@@ -64,7 +76,7 @@ def test_float32_is_right_at_every_magnitude(name: str) -> None:
     assert error < 1e-6
 
 
-def test_infinity_and_nan_go_where_ieee_products_take_them() -> None:
+def test_infinity_and_nan_go_where_ieee_products_take_them(cut: bool) -> None:
     query, key, value = (torch.randn(1, 3, 70, 16) for _ in range(3))
     value[0, 0, 3, 0], value[0, 0, 4, 1] = math.inf, math.nan
     key[0, 1, 3, 0], query[0, 2, 5, 5] = math.inf, math.nan
@@ -127,6 +139,55 @@ def test_chunked_keys_equal_keys_in_one_sweep() -> None:
         swept, swept_lse, _ = packed(*arguments, 999, 4500, window_size=window)
         close(chunked, swept)
         close(lse, swept_lse)
+
+
+@pytest.mark.parametrize("max_q", [2, 200], ids=["chunks", "tiles"])
+@pytest.mark.parametrize("page", [16, 24, 64])
+def test_pages_hold_whole_tiles_or_parts_of_them(page: int, max_q: int) -> None:
+    """Table entries past the end of a sequence name a page of NaN, which nothing may read."""
+    used = [1500, 513, 1, 0]
+    width = -(-1536 // page)
+    nan = width * len(used)
+    key, value = (torch.randn(nan + 1, page, 2, 16) for _ in range(2))
+    key[nan], value[nan] = math.nan, math.nan
+    table = torch.randperm(nan).view(len(used), width).int()
+    for row, count in zip(table, used, strict=True):
+        row[-(-count // page) :] = nan
+    query, cu = torch.randn(7, 4, 16), offsets(2, 3, 5, 7)
+    counts = torch.tensor(used, dtype=torch.int32)
+    for window in ([-1, -1], [-1, 0], [700, 0], [900, 5]):
+        given = {"seqused_k": counts, "block_table": table, "window_size": window}
+        arguments = (query, key, value, cu, None, max_q, width * page)
+        call = bind(VARLEN_ATTN, arguments, given | {"enable_gqa": True})
+        out, lse, _ = packed(*arguments, **given, enable_gqa=True)
+        exact, exact_lse, _ = reference(call)
+        close(out, exact)
+        close(lse, exact_lse)
+
+
+def test_chunks_hold_whole_tiles() -> None:
+    """Else the last tile would look pages up past the end of the table."""
+    for pairs in (8, 32, 512):
+        for itemsize, arch in itertools.product((2, 4), ("sm_80", "sm_90", "gfx942")):
+            for size, page in itertools.product((16, 64, 128, 256), (0, 16, 64)):
+                tiles = split_tiles(8, size, itemsize, "ieee", (arch,), page)
+                assert tiles is not None and chunk_keys(pairs, 8192) % tiles.keys == 0
+    query, key = torch.randn(1, 1, 16), torch.randn(2000, 1, 16)
+    call = (query, key, key, offsets(1), offsets(2000), None, None, 2000, [-1, -1], 0.25, True)
+    with pytest.raises(Exception, match="chunks hold whole tiles"):
+        varlen_attention(*call, "ieee", True, [16, 512, 1, 2])
+
+
+def test_few_programs_get_short_chunks() -> None:
+    assert [chunk_keys(8 * n, 8192) for n in (1, 2, 4, 5, 6, 64)] == [
+        256,
+        512,
+        512,
+        512,
+        1024,
+        1024,
+    ]
+    assert chunk_keys(8, 65536) == 1024 and chunk_keys(256, 2048) == 1024
 
 
 FORMS: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
@@ -259,16 +320,29 @@ def test_tiles_fit_shared_memory() -> None:
                 t = forward_tiles(size, itemsize, precision, (arch,))
                 rows = 0 if arch == "gfx942" else t.rows  # there the query is kept in registers
                 assert size * itemsize * (rows + 2 * t.stages * t.keys) <= kib * 1024, arch
+                for page in (0, 16):
+                    s = split_tiles(8, size, itemsize, precision, (arch,), page)
+                    assert s is not None
+                    # Hopper and before: one stage less than is said, and the queries.
+                    held = s.keys if arch == "gfx942" else 16 + 2 * (s.stages - 1) * s.keys
+                    assert size * itemsize * held <= kib * 1024, arch
 
 
-def test_operands_are_cut_where_their_parts_fit_shared_memory() -> None:
+def test_operands_are_cut_where_their_parts_fit_shared_memory(cut: bool) -> None:
     """64 keys of 64 elements take 80 KiB, 32 of 128 take 104 (compiled for sm_90)."""
-    cut = {
-        arch: [forward_tiles(size, 4, "ieee", (arch,)).cut for size in (64, 128, 256)]
-        for arch in ("sm_80", "sm_89", "sm_90", "gfx942")
-    }
-    assert cut == {"sm_80": [1, 1, 0], "sm_89": [1, 0, 0], "sm_90": [1, 1, 0], "gfx942": [0, 0, 0]}
+    fits = {"sm_80": [1, 1, 0], "sm_89": [1, 0, 0], "sm_90": [1, 1, 0], "gfx942": [0, 0, 0]}
+    for arch, expected in fits.items():
+        found = [forward_tiles(size, 4, "ieee", (arch,)).cut for size in (64, 128, 256)]
+        assert found == (expected if cut else [0, 0, 0]), arch
     assert not forward_tiles(64, 4, "tf32", ("sm_90",)).cut
+
+
+def test_operands_are_not_cut_by_a_release_that_was_not_seen_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for release, expected in (("3.6.0", 1), ("3.7.1", 0)):
+        monkeypatch.setattr(triton, "__version__", release)
+        assert forward_tiles(64, 4, "ieee", ("sm_90",)).cut == expected
 
 
 CALLS: dict[str, Callable[[torch.dtype], Any]] = {
@@ -302,7 +376,7 @@ def test_kernels_compile_for_every_gpu(compile_everywhere: Callable[..., set[str
 
 @pytest.mark.parametrize("name", CALLS)
 def test_every_form_compiles_for_every_gpu(
-    name: str, deep: None, compile_everywhere: Callable[..., set[str]]
+    name: str, cut: bool, deep: None, compile_everywhere: Callable[..., set[str]]
 ) -> None:
-    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+    for dtype in (torch.float32,) if cut else (torch.float16, torch.bfloat16, torch.float32):
         assert compile_everywhere(lambda dtype=dtype: CALLS[name](dtype))

@@ -68,11 +68,12 @@ def test_decoding_from_pages(dtype: torch.dtype, examples: int) -> None:
     torch.manual_seed(0)
     for _ in range(5 * examples):
         used = [draw.choice([1, 63, 64, 65, 700, 2000, 2560]) for _ in range(draw.randint(1, 6))]
-        pages, group = 40 * len(used), draw.choice([2, 8])
+        page, group = draw.choice([16, 24, 64, 80]), draw.choice([2, 8])
+        pages = -(-2560 // page) * len(used)
         key, value = (
-            torch.randn(pages, 64, 8 // group, 128, device="cuda", dtype=dtype) for _ in range(2)
+            torch.randn(pages, page, 8 // group, 128, device="cuda", dtype=dtype) for _ in range(2)
         )
-        table = torch.randperm(pages, device="cuda").view(len(used), 40).int()
+        table = torch.randperm(pages, device="cuda").view(len(used), -1).int()
         query = torch.randn(len(used), 8, 128, device="cuda", dtype=dtype)
         cu, count = offsets([1] * len(used)), torch.tensor(used, dtype=torch.int32, device="cuda")
         gathered = [
@@ -100,7 +101,8 @@ def decoded(
 ) -> torch.Tensor:
     """The operator itself: torch's own may have no arguments for pages, which it would get."""
     group, pages, width = query.shape[1] // key.shape[2], table.shape[1], query.shape[2]
-    tiles = split_tiles(group, width, query.element_size(), "ieee", target_archs(()))
+    itemsize, page = query.element_size(), key.shape[1]
+    tiles = split_tiles(group, width, itemsize, "ieee", target_archs(()), page)
     assert tiles is not None
     longest, window = pages * key.shape[1], [-1, -1]
     out, _ = varlen_attention(
@@ -166,6 +168,16 @@ def test_float32_is_right_at_every_magnitude(size: int, name: str) -> None:
     ours = attend_dense(query, key, value, archs=(), precision="ieee")
     assert (ours - exact).abs().max() < 5e-6 * exact.abs().max()
     assert (ours - exact).norm() < 1e-6 * exact.norm()
+
+
+def test_scalar_products_are_added_up_tile_by_tile() -> None:
+    """All on one another they are 6.5e-7 off, in a simulation; tile by tile 3.6e-7."""
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(2, 4, 1024, 64, device="cuda") for _ in range(3))
+    value *= 1e37  # too large to be cut into parts
+    exact = F.scaled_dot_product_attention(query.double(), key.double(), value.double())
+    ours = attend_dense(query, key, value, archs=(), precision="ieee")
+    assert (ours - exact).norm() < 5e-7 * exact.norm()
 
 
 def test_float32_infinity_and_nan_go_where_ieee_products_take_them() -> None:

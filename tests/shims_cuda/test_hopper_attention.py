@@ -18,7 +18,7 @@ from torch._higher_order_ops import triton_kernel_wrap as analysis
 from triton.backends.compiler import GPUTarget
 
 from graftwork.plugins.toolkit import gluon, kernels
-from graftwork.shims_cuda.attention import launch, stand_in_kernels, tiles
+from graftwork.shims_cuda.attention import choice, launch, stand_in_kernels, tiles
 from graftwork.shims_cuda.attention.dense import attend_dense
 from graftwork.shims_cuda.attention.packed import attend_packed
 
@@ -68,12 +68,14 @@ def test_calls_that_take_it(taken: list[str]) -> None:
     packed(dtype=torch.float16)
     packed(is_causal=True)
     packed(query=torch.zeros(8, 6, 128, dtype=torch.bfloat16))
+    packed(size=64)
+    dense(2, 4, 200, 64)
     dense(2, 4, 200, 128)
     dense(2, 4, 200, 128, is_causal=True)
     projection = torch.zeros(2, 200, 3, 4, 128, dtype=torch.float16)
     parts = [projection[:, :, n].transpose(1, 2) for n in range(3)]
     attend_dense(*parts, archs=("sm_90",), precision="ieee")
-    assert taken == ["hopper_stand_in"] * 7
+    assert taken == ["hopper_stand_in"] * 9
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,7 @@ def test_calls_that_take_it(taken: list[str]) -> None:
         lambda: packed(archs=("sm_80",)),
         lambda: packed(archs=("sm_80", "sm_90")),
         lambda: packed(archs=("sm_100",)),
-        lambda: packed(size=64),
+        lambda: packed(size=32),
         lambda: packed(size=96),
         lambda: packed(size=256),
         lambda: packed(dtype=torch.float32),
@@ -144,10 +146,23 @@ def test_the_stand_in_has_its_parameters_and_writes_what_it_writes(
 
 
 def test_it_fits_shared_memory() -> None:
-    for heads in (0, 16):
-        t = tiles.hopper_tiles(128, 128, 2, ("sm_90",), heads)
+    for size in (64, 128):
+        t = tiles.hopper_tiles(size, size, 2, ("sm_90",), 16)
         assert t is not None
-        assert 2 * 128 * (2 * t.rows + 2 * t.stages * t.keys) + 4096 <= 227 * 1024
+        assert 2 * size * (2 * t.rows + 2 * t.stages * t.keys) + 4096 <= 227 * 1024
+
+
+@pytest.mark.parametrize(
+    ("max_k", "causal", "short"),
+    [(512, True, 1), (513, True, 0), (512, False, 0)],
+)
+def test_causal_batches_of_short_sequences_take_one_loop(
+    max_k: int, causal: bool, short: int
+) -> None:
+    call = choice.Call(
+        200, max_k, 128, 128, 2, "ieee", ("sm_90",), 1, 1, 4 if causal else 0, True, True, True
+    )
+    assert choice.choose(call)[1].short == short
 
 
 def test_it_compiles(compile_everywhere: Callable[..., set[str]]) -> None:
@@ -160,6 +175,8 @@ def test_it_compiles(compile_everywhere: Callable[..., set[str]]) -> None:
 FORMS: dict[str, Callable[[], Any]] = {
     "packed-float16": lambda: packed(dtype=torch.float16),
     "packed-causal": lambda: packed(is_causal=True, dtype=torch.float16),
+    "packed-short": lambda: packed(is_causal=True, dtype=torch.float16, max_k=512),
+    "packed-64": lambda: packed(size=64, is_causal=True),
     "dense": lambda: dense(2, 4, 200, 128),
     "dense-causal": lambda: dense(1, 1, 200, 128, is_causal=True),
 }

@@ -27,11 +27,14 @@ pytestmark = [
 ]
 
 HALVES = (torch.bfloat16, torch.float16)
+# (causal, short): each is code of its own.
+FORMS = {"full": (False, False), "causal": (True, False), "short-causal": (True, True)}
 LENGTHS = (0, 1, 2, 17, 63, 64, 65, 127, 128, 129, 200, 257, 333, 600, 1100)
 
 
-def tiles(size: int, sweep: int, programs: int = 132) -> list[int]:
-    return Tiles(128, 128, 4, 2 if size == 128 else 3, sweep, programs=programs).numbers()
+def tiles(size: int, sweep: int, programs: int = 132, short: bool = False) -> list[int]:
+    stages = 2 if size == 128 else 3
+    return Tiles(128, 128, 4, stages, sweep, programs=programs, short=int(short)).numbers()
 
 
 def attend(
@@ -44,10 +47,11 @@ def attend(
     scale: float | None = None,
     programs: int = 132,
     used: torch.Tensor | None = None,
+    short: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     size, window = query.shape[-1], [-1, 0 if causal else -1]
     scale = size**-0.5 if scale is None else scale
-    given = tiles(size, query.shape[1] if causal else 1, programs)
+    given = tiles(size, query.shape[1] if causal else 1, programs, short)
     rest = (key.shape[0], window, scale, True, "ieee", False, given)
     out, lse = varlen_attention(query, key, value, cu_q, cu_k, used, None, *rest)
     return out, lse
@@ -64,11 +68,12 @@ def assert_close_enough(ours: torch.Tensor, theirs: torch.Tensor, exact: torch.T
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("size", [64, 128])
-def test_packed_attention(size: int, causal: bool, dtype: torch.dtype, examples: int) -> None:
+def test_packed_attention(size: int, form: str, dtype: torch.dtype, examples: int) -> None:
     """Grouped heads, empty sequences, other query than key lengths, NaN around the sequences."""
-    draw = random.Random(f"{size} {causal} {dtype}")
+    draw = random.Random(f"{size} {form} {dtype}")
+    causal, short = FORMS[form]
     torch.manual_seed(draw.randrange(1 << 30))
     for _ in range(5 * examples):
         heads, group = 4, draw.choice([1, 4])  # others would be kernels of their own to compile
@@ -84,7 +89,8 @@ def test_packed_attention(size: int, causal: bool, dtype: torch.dtype, examples:
         clean = [t.clone() for t in (query, key, value)]
         for tensor, cu in ((query, cu_q), (key, cu_k), (value, cu_k)):
             tensor[: cu[0]] = tensor[cu[-1] :] = math.nan
-        out, lse = attend(query, key, value, cu_q, cu_k, causal, scale, draw.choice([3, 132, 500]))
+        programs = draw.choice([3, 132, 500])
+        out, lse = attend(query, key, value, cu_q, cu_k, causal, scale, programs, short=short)
         wide = [t.repeat_interleave(group, 1) for t in clean[1:]]
         longest = (max(rows), max(keys))
         settings = {"window_size": [-1, 0 if causal else -1], "scale": scale}
@@ -109,25 +115,27 @@ def test_nan_stays_in_its_sequence(size: int) -> None:
     lengths = [70, 200, 1, 300]
     cu = offsets(lengths)
     clean = [torch.randn(571, 2, size, device="cuda", dtype=torch.float16) for _ in range(3)]
-    for causal in (False, True):
-        expected, _ = attend(*clean, cu, cu, causal)
+    for causal, short in FORMS.values():
+        expected, _ = attend(*clean, cu, cu, causal, short=short)
         spoilt = [t.clone() for t in clean]
         for tensor in spoilt:
             tensor[100] = math.nan
-        out, _ = attend(*spoilt, cu, cu, causal)
+        out, _ = attend(*spoilt, cu, cu, causal, short=short)
         for begin, end in ((0, 70), (270, 571)):
             assert torch.equal(out[begin:end], expected[begin:end])
         assert out[269].isnan().all()
 
 
 @pytest.mark.parametrize("size", [64, 128])
-@pytest.mark.parametrize("causal", [False, True])
-def test_queries_of_zero_and_values_of_one_give_exactly_one(size: int, causal: bool) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_queries_of_zero_and_values_of_one_give_exactly_one(size: int, form: str) -> None:
     """For every number of keys: what lies past them is not there, whatever it holds."""
+    causal, short = FORMS[form]
     lengths = list(range(1, 301))
     cu = offsets(lengths)
     query = torch.zeros(sum(lengths), 2, size, device="cuda", dtype=torch.bfloat16)
-    out, _ = attend(query, torch.randn_like(query), torch.ones_like(query), cu, cu, causal)
+    key, value = torch.randn_like(query), torch.ones_like(query)
+    out, _ = attend(query, key, value, cu, cu, causal, short=short)
     assert bool((out == 1).all())
 
 
@@ -149,11 +157,12 @@ def test_used_keys_and_offsets_past_the_buffers() -> None:
     torch.testing.assert_close(out, torch.cat(parts), rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("size", [64, 128])
-def test_dense_attention(size: int, causal: bool, examples: int) -> None:
+def test_dense_attention(size: int, form: str, examples: int) -> None:
     """Also as slices of one projection, with tokens outside heads."""
-    draw = random.Random(f"{size} {causal}")
+    draw = random.Random(f"{size} {form}")
+    causal, short = FORMS[form]
     torch.manual_seed(draw.randrange(1 << 30))
     for _ in range(2 * examples):
         batch, heads, group = draw.randint(1, 3), 4, draw.choice([1, 2])
@@ -170,7 +179,7 @@ def test_dense_attention(size: int, causal: bool, examples: int) -> None:
         sweep = query.shape[1] if causal else 1
         ours = dense_attention(
             *(query, key, value, None, causal, size**-0.5, "ieee", False),
-            *(draw.random() < 0.5, tiles(size, sweep)),
+            *(draw.random() < 0.5, tiles(size, sweep, short=short)),
         )
         grouped = query.shape[1] > key.shape[1]
         eager = F.scaled_dot_product_attention(

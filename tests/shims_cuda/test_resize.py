@@ -70,6 +70,15 @@ def test_rows_at_the_edges_of_windows_are_in_the_right_ones(height: int, target:
     close(result, expected)
 
 
+@pytest.mark.parametrize(("height", "target"), [(50, 20), (41, 11)])
+def test_the_largest_numbers_do_not_overflow(height: int, target: int) -> None:
+    """Weights of rows add up to a little more than 1 before they are normalised."""
+    x = torch.full((1, 1, height, 20), 0.999 * torch.finfo(torch.float32).max)
+    result, expected = ours(x, (target, 8)), aten(x, (target, 8))
+    assert expected.isfinite().all()
+    torch.testing.assert_close(result, expected, rtol=1e-6, atol=0)
+
+
 def test_wide_windows_span_several_reads() -> None:
     """pytorch/vision#7671: eager CUDA fails on 941 to 10. Here, also more columns than one
     program reads at once, which the interpreter's 512 show at a width of 3000."""
@@ -79,12 +88,30 @@ def test_wide_windows_span_several_reads() -> None:
         close(ours(x, (2, 2)), aten(x, (2, 2)))
 
 
+@pytest.mark.parametrize("size", [(10, 12), (10, 40)])
+@pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("factor", [0.3, 1.0, 2.0])
-def test_a_factor_that_does_not_fit_the_sizes_counts(factor: float) -> None:
-    """At 2.0 four windows overlap where the sizes let two; at 0.3 they leave rows out."""
+def test_a_factor_that_does_not_fit_the_sizes_counts(
+    factor: float, axis: int, size: tuple[int, int]
+) -> None:
+    """At 2.0 four windows overlap where the sizes let two; at 0.3 they leave elements out. An axis
+    that keeps its size is copied."""
     x = torch.rand(1, 1, 40, 40)
-    expected = torch.ops.aten._upsample_bilinear2d_aa(x, [10, 12], False, factor, None)
-    close(resize_by_kernel(x, (10, 12), BILINEAR, False, (factor, None)), expected)
+    factors = (factor, None) if axis == 0 else (None, factor)
+    expected = torch.ops.aten._upsample_bilinear2d_aa(x, size, False, *factors)
+    close(resize_by_kernel(x, size, BILINEAR, False, factors), expected)
+
+
+@pytest.mark.parametrize("factors", [(0.3, None), (None, 0.3)])
+def test_windows_past_the_image_are_empty(factors: tuple[float | None, float | None]) -> None:
+    """Of 16 windows 3.3 elements apart the last lie behind the 40 elements, where ATen reads."""
+    x = torch.rand(1, 1, 40, 40)
+    expected = by_the_formulas(
+        x.double(), mode="bilinear", align_corners=False, size=(16, 16), scales=factors
+    )
+    result = resize_by_kernel(x, (16, 16), BILINEAR, False, factors)
+    close(result, expected.float())
+    assert (result == 0).any()
 
 
 def test_crops_are_read_in_place() -> None:

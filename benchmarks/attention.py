@@ -12,6 +12,7 @@ errors are against attention in float64, sequence by sequence.
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import multiprocessing
@@ -158,40 +159,40 @@ def compile_one(job: tuple[Any, ...]) -> None:
 
 def seconds(*calls: Callable[[], Any], repeats: int = 12) -> float:
     """Median time of a call in replays of a graph of all `calls`."""
+    return in_turn([calls], repeats)[0]
+
+
+def in_turn(groups: Sequence[Sequence[Callable[[], Any]]], repeats: int = 12) -> list[float]:
+    """`seconds` of each group, in turn, as a GPU that has just worked hard is slower."""
     stream = torch.cuda.Stream()
+    graphs = [torch.cuda.CUDAGraph() for _ in groups]
+    times: list[list[float]] = [[] for _ in groups]
     with torch.cuda.stream(stream):
-        for call in calls:
-            call()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
+        for calls, graph in zip(groups, graphs, strict=True):
             for call in calls:
                 call()
-        times = []
-        for run in range(repeats + 2):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            if run >= 2:
-                times.append(start.elapsed_time(end) / 1e3 / len(calls))
-    return statistics.median(times)
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph, stream=stream):
+                for call in calls:
+                    call()
+        for _ in range(repeats + 2):
+            for calls, graph, taken in zip(groups, graphs, times, strict=True):
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start.record()
+                graph.replay()
+                end.record()
+                end.synchronize()
+                taken.append(start.elapsed_time(end) / 1e3 / len(calls))
+    return [statistics.median(taken[2:]) for taken in times]
 
 
-def copying(moved: int, turns: int) -> float:
-    """Seconds of a copy that reads and writes `moved` bytes in all, over `turns` inputs."""
+def copies(moved: int, turns: int) -> list[Callable[[], Any]]:
+    """Copies that read and write `moved` bytes each, of `turns` inputs."""
     sources = [
         torch.randint(100, (moved // 8,), device="cuda", dtype=torch.int32) for _ in range(turns)
     ]
-    targets = [torch.empty_like(source) for source in sources]
     # As an operation on elements: what a graph records for `copy_` is slower than a kernel.
-    return seconds(
-        *(
-            lambda pair=pair: torch.add(pair[0], 1, out=pair[1])  # type: ignore[misc]  # default
-            for pair in zip(sources, targets, strict=True)
-        )
-    )
+    return [functools.partial(torch.add, s, 1, out=torch.empty_like(s)) for s in sources]
 
 
 def decoding() -> list[dict[str, Any]]:
@@ -199,8 +200,8 @@ def decoding() -> list[dict[str, Any]]:
     for case in DECODING:
         moved = decode(case)[1]
         turns = max(2, min(8, (1 << 30) // moved))
-        took = seconds(*(decode(case)[0] for _ in range(turns)))
-        copy = copying(moved, turns)
+        ours = [decode(case)[0] for _ in range(turns)]
+        took, copy = in_turn([ours, copies(moved, turns)])
         rows.append({"case": case, "bytes": moved, "microseconds": took * 1e6})
         rows[-1] |= {"copy_microseconds": copy * 1e6, "of_copy": copy / took}
     return rows
@@ -321,7 +322,7 @@ def measure(search: bool) -> dict[str, Any]:
     with multiprocessing.get_context("spawn").Pool(min(16, len(jobs))) as pool:
         pool.map(compile_one, jobs, chunksize=1)
     result: dict[str, Any] = {"device": torch.cuda.get_device_name(), "forward": forward(search)}
-    result["copy"] = (1 << 31) / copying(1 << 31, 2) / 1e12
+    result["copy"] = (1 << 31) / seconds(*copies(1 << 31, 2)) / 1e12
     result["decode"] = decoding()
     result["float32"] = float32()
     result["ragged"] = ragged()

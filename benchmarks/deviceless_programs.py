@@ -301,6 +301,23 @@ def hopper_attention() -> Program:
 
 
 @program
+def float32_attention() -> Program:
+    """Heads of every width in float32, whose operands are cut into bfloat16 numbers."""
+
+    def run(*tensors: Tensor) -> tuple[Tensor, ...]:
+        outputs = []
+        for q, k, v in zip(*(tensors[i::3] for i in range(3)), strict=True):
+            mask = q[..., :1] > k[..., :1].transpose(2, 3)
+            outputs.append(F.scaled_dot_product_attention(q, k, v, is_causal=True))
+            outputs.append(F.scaled_dot_product_attention(q * 2, k, v, mask | (k[0, 0, :, 0] > 0)))
+        return tuple(outputs)
+
+    sizes = [(16, 16), (32, 32), (64, 32), (64, 64), (24, 100), (128, 128), (128, 64)]
+    shapes = [s for d, dv in sizes for s in ((70, d), (150, d), (150, dv))]
+    return one(run, tuple(torch.randn(2, 3, *shape) for shape in shapes))
+
+
+@program
 def masked_copy_to_where() -> Program:
     def run(x: Tensor, y: Tensor) -> Tensor:
         out = x.clone()

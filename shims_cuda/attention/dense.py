@@ -49,8 +49,8 @@ def attend_dense(
         raise Declined(f"{q.shape[1]} query heads over {k.shape[1]} and {v.shape[1]} key heads")
     mask = None
     if attn_mask is not None:
-        full = (*batch, query.shape[-2], key.shape[-2])
-        mask = _four_dimensions(attn_mask.expand(full), batch, 0)
+        attn_mask.expand(*batch, query.shape[-2], key.shape[-2])  # refuses what does not fit
+        mask = _mask_of_four(attn_mask, batch)
     group = q.shape[1] // k.shape[1]
     split, tiles = choose(
         Call(
@@ -113,6 +113,16 @@ def _four_dimensions(tensor: torch.Tensor, batch: tuple[Size, ...], keep: int) -
     return tensor.flatten(0, -4) if tensor.dim() > 4 else tensor
 
 
+def _mask_of_four(mask: torch.Tensor, batch: tuple[Size, ...]) -> torch.Tensor:
+    """(batch, heads, queries, keys), each of them or 1: a compiled program would hold in full
+    what is expanded here."""
+    if len(batch) > 2 and mask.dim() > 3:
+        mask = mask.expand(*batch[:-1], *mask.shape[-3:]).flatten(0, -4)
+    while mask.dim() < 4:
+        mask = mask.unsqueeze(0)
+    return mask
+
+
 def _heads_outside(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -149,10 +159,10 @@ def dense_attention(
 ) -> torch.Tensor:
     """softmax(scale q k^T + mask) v: query (B, Hq, L, D), key (B, Hkv, S, D), value (., Dv).
 
-    Last dimensions contiguous; mask (B, Hq, L, S), boolean (True takes part) or floating point,
-    any strides. Causal lines up with the beginnings, as ATen has it: row i sees keys 0 to i. A
-    row that sees no key gives 0. The result is contiguous, or with `heads_outside` unset as
-    (B, L, Hq, Dv) is.
+    Last dimensions contiguous; mask (B, Hq, L, S), any of them 1 for all, boolean (True takes
+    part) or floating point, any strides. Causal lines up with the beginnings, as ATen has it: row
+    i sees keys 0 to i. A row that sees no key gives 0. The result is contiguous, or with
+    `heads_outside` unset as (B, L, Hq, Dv) is.
     """
     batch, heads, rows, _ = query.shape
     size_v = value.shape[-1]
@@ -176,13 +186,18 @@ def dense_attention(
         right=0 if causal else -1,
         precision=precision,
         mask=mask,
-        strides_m=(0, 0, 0, 0) if mask is None else mask.stride(),
+        strides_m=(0, 0, 0, 0) if mask is None else _mask_strides(mask),
     )
     if split:
         run_split(problem, out, _strides(out), None, Tiles(*tiles))
     else:
         run_forward(problem, out, _strides(out), None, Tiles(*tiles))
     return out
+
+
+def _mask_strides(mask: torch.Tensor) -> list[Size]:
+    sizes = zip(mask.shape, mask.stride(), strict=True)
+    return [0 if known(size == 1) else stride for size, stride in sizes]
 
 
 def _strides(tensor: torch.Tensor) -> tuple[Size, Size, Size]:

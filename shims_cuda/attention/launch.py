@@ -90,10 +90,23 @@ class Problem:
             "PRECISION": self.precision,
         }
 
-    def pointers(self) -> list[torch.Tensor]:
-        """mask, cu_q, cu_k, used_k, table; the query stands in where there is none."""
+    def cut(self) -> dict[str, Any]:
+        """The compile-time arguments that differ where operands are cut.
+
+        Keys and values are as wide as one another. Triton keeps the parts of both in the same
+        shared memory, laid out by their width; and for two layouts of one address ptxas (12.8,
+        of Triton 3.6 and 3.7) reads uniform registers that nothing has written.
+        """
+        wide = block(max(self.query.shape[-1], self.value.shape[-1]))
+        return {"PRECISION": "bf16x6", "BLOCK_D": wide, "BLOCK_DV": wide}
+
+    def pointers(self, written: torch.Tensor) -> list[torch.Tensor]:
+        """mask, cu_q, cu_k, used_k, table; a tensor that the kernel writes stands in for none.
+
+        Inductor would copy one that is only read, if computed, for each pointer that it is.
+        """
         optional = (self.mask, self.cu_q, self.cu_k, self.used, self.table)
-        return [self.query if tensor is None else tensor for tensor in optional]
+        return [written if tensor is None else tensor for tensor in optional]
 
     def numbers(self) -> list[Any]:
         """scale, heads, group, batches, tokens_q, tokens_k, left, right, max_k."""
@@ -137,16 +150,16 @@ def run_forward(
     if tiles.programs:
         _run_hopper(problem, out, strides_o, lse, tiles)
         return
-    mask, _, _, _, table = problem.pointers()
-    plan = problem.query
+    mask, _, _, _, table = problem.pointers(out)
+    plan = out
     count = cdiv(problem.tokens_q, tiles.rows) * problem.batches
     if problem.packed:
         count = _tiles_at_most(problem, tiles)
         plan = _plan(problem, out, tiles)
     programs = count * problem.heads
-    again = out.new_empty(programs, dtype=torch.int32) if tiles.cut else problem.query
+    again = out.new_empty(programs, dtype=torch.int32) if tiles.cut else out
 
-    def run(tiles: Tiles, precision: str, repeat: bool) -> None:
+    def run(tiles: Tiles, cut: dict[str, Any], repeat: bool) -> None:
         launch(
             forward_kernels.forward_kernel,
             (programs,),
@@ -157,7 +170,7 @@ def run_forward(
             *strides_o,
             *problem.strides_m,
             *(problem.stride_table, 0 if lse is None else lse.stride(0)),
-            **{**problem.constants(), "PRECISION": precision, "AGAIN": repeat},
+            **{**problem.constants(), **cut, "AGAIN": repeat},
             **_strides(problem, tiles),
             **{"BLOCK_M": tiles.rows, "BLOCK_N": tiles.keys, "SWEEP": tiles.sweep},
             **{"MASK_ROWS": problem.mask_rows, "LSE": lse is not None},
@@ -166,10 +179,10 @@ def run_forward(
         )
 
     if tiles.cut:
-        run(tiles, "bf16x6", False)
-        run(dataclasses.replace(tiles, keys=16), problem.precision, True)
+        run(tiles, problem.cut(), False)
+        run(dataclasses.replace(tiles, keys=16), {}, True)
     else:
-        run(tiles, problem.precision, False)
+        run(tiles, {}, False)
 
 
 def _run_hopper(
@@ -206,7 +219,7 @@ def _tiles_at_most(problem: Problem, tiles: Tiles) -> Size:
 def _plan(problem: Problem, out: torch.Tensor, tiles: Tiles) -> torch.Tensor:
     """The plan that deals out the tiles of packed sequences."""
     plan = out.new_empty(8 + 8 * _tiles_at_most(problem, tiles), dtype=torch.int32)
-    _, cu_q, cu_k, used, _ = problem.pointers()
+    _, cu_q, cu_k, used, _ = problem.pointers(plan)
     launch(
         plan_kernels.plan_kernel,
         (cdiv(problem.batches + 2, SLOTS),),
@@ -230,7 +243,6 @@ def run_split(
     The keys are worked on in chunks side by side; scratch is a float32 row and a log-sum for
     each (chunk, token, head).
     """
-    mask, cu_q, cu_k, used, table = problem.pointers()
     longest = problem.max_k if problem.packed else problem.tokens_k
     chunk = chunk_keys(problem.batches * problem.kv_heads, longest)
     chunks = cdiv(longest, chunk)
@@ -238,6 +250,7 @@ def run_split(
     total = problem.rows * problem.heads
     part = out.new_empty(chunks, total, size_v, dtype=torch.float32)
     part_lse = out.new_empty(chunks, total, dtype=torch.float32)
+    mask, cu_q, cu_k, used, table = problem.pointers(part)
     by_head = problem.group > 1 and not known(problem.strides_m[1] == 0)
     launch(
         split_kernels.split_kernel,

@@ -20,10 +20,6 @@ SPLIT_KEYS = 1024  # fewer keys are not worth a second kernel
 LONG = 2048
 SHORT = 512
 
-# Releases of Triton whose code for operands cut into bfloat16 numbers was right on a GPU. What
-# 3.7 makes of it, with a mask, ended in an illegal memory access on an H200.
-CUT_RELEASES = ("3.6",)
-
 # Less than 100 KiB of shared memory a block.
 _SMALL = ("sm_86", "sm_87", "sm_89", "sm_120", "sm_121")
 
@@ -85,7 +81,7 @@ def forward_tiles(
     if _scalar(itemsize, precision):
         # 80 KiB of shared memory, and 104.
         fits = width <= (256 if any(arch in _SMALL for arch in archs) else 512)
-        if fits and not is_amd(archs) and gluon.triton_release() in CUT_RELEASES:
+        if fits and not is_amd(archs):
             return Tiles(64, 64 if width <= 256 else 32, 4, 2, sweep, cut=1)
         return Tiles(32, 32 if width <= 256 else 16, 4, 1 if is_amd(archs) else 2, sweep)
     if is_amd(archs):  # 64 KiB of shared memory, keys and values in turn

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+from sass import unwritten_reads
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.experimental.gluon._runtime import GluonASTSource
@@ -82,6 +83,8 @@ def compile_everywhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., set[str
                 binary = triton.compile(source, target=target, options=switches)
                 machine_code = "cubin" if target.backend == "cuda" else "hsaco"
                 assert binary.asm[machine_code], f"{kernel.fn.__name__} on {name}"
+                if "wgmma" in binary.asm.get("ptx", ""):
+                    assert not unwritten_reads(binary.asm["cubin"]), kernel.fn.__name__
         return {kernel.fn.__name__ for kernel, *_ in launches.values()}
 
     return compile_launches

@@ -130,7 +130,8 @@ def decode(case: tuple[int, int, int, int, int]) -> tuple[Callable[[], Any], int
     if page:
         used = torch.full((sequences,), keys, device="cuda", dtype=torch.int32)
         table = torch.randperm(shape[0], device="cuda").view(sequences, -1).int()
-    tiles = split_tiles(heads // kv_heads, 128, 2, "ieee", ("sm_90",), page)
+    pairs = sequences * kv_heads
+    tiles = split_tiles(heads // kv_heads, 128, 2, "ieee", ("sm_90",), page, pairs, keys)
     assert tiles is not None
     begins = offsets * keys  # a launch of its own, no part of what is timed
     rest = (keys, [-1, -1], 128**-0.5, True, "ieee", True, tiles.numbers())

@@ -312,7 +312,7 @@ def float32_attention() -> Program:
             outputs.append(F.scaled_dot_product_attention(q * 2, k, v, mask | (k[0, 0, :, 0] > 0)))
         return tuple(outputs)
 
-    sizes = [(16, 16), (32, 32), (64, 32), (64, 64), (24, 100), (128, 128), (128, 64)]
+    sizes = [(16, 16), (64, 32), (128, 128)]
     shapes = [s for d, dv in sizes for s in ((70, d), (150, d), (150, dv))]
     return one(run, tuple(torch.randn(2, 3, *shape) for shape in shapes))
 

@@ -19,6 +19,7 @@ class Call:
         keys: of the longest sequence.
         size: features of a query and of a key.
         size_v: features of a value.
+        pairs: how many (sequence, key head) there are.
         group: query heads that share a key head.
         sweep: heads that go over the tiles together.
         causal_heads: query heads under a causal mask; 0 without one.
@@ -35,6 +36,7 @@ class Call:
     itemsize: int
     precision: str
     archs: Sequence[str]
+    pairs: Size
     group: int
     sweep: int
     causal_heads: int
@@ -53,7 +55,8 @@ def choose(call: Call) -> tuple[bool, Tiles]:
     size = max(call.size, call.size_v)
     if isinstance(call.queries, int) and call.queries > 0 and not known(call.keys <= SPLIT_KEYS):
         rows = call.queries * call.group
-        tiles = split_tiles(rows, size, call.itemsize, call.precision, call.archs, call.page)
+        kind = (size, call.itemsize, call.precision, call.archs)
+        tiles = split_tiles(rows, *kind, call.page, call.pairs, call.keys)
         if tiles is not None:
             return True, tiles
     if call.bare and call.aligned and call.positive:

@@ -61,6 +61,7 @@ def attend_dense(
             itemsize=q.element_size(),
             precision=precision,
             archs=target_archs(archs),
+            pairs=q.shape[0] * k.shape[1],
             group=group,
             sweep=group if is_causal else 1,
             causal_heads=q.shape[1] if is_causal else 0,

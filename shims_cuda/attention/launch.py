@@ -13,7 +13,7 @@ from graftwork.plugins.toolkit.kernels import cdiv, launch
 from graftwork.plugins.toolkit.symbolic import Size, known
 
 from . import forward_kernels, plan_kernels, split_kernels, stand_in_kernels
-from .tiles import Tiles, block, chunk_keys
+from .tiles import Tiles, block
 
 LOG2_E = 1.4426950408889634
 SLOTS = 32
@@ -244,8 +244,7 @@ def run_split(
     each (chunk, token, head).
     """
     longest = problem.max_k if problem.packed else problem.tokens_k
-    chunk = chunk_keys(problem.batches * problem.kv_heads, longest)
-    chunks = cdiv(longest, chunk)
+    chunks = cdiv(longest, tiles.chunk)
     size_v = problem.value.shape[-1]
     total = problem.rows * problem.heads
     part = out.new_empty(chunks, total, size_v, dtype=torch.float32)
@@ -263,7 +262,7 @@ def run_split(
         *(problem.stride_table, total),
         **problem.constants(),
         **_strides(problem, tiles),
-        **{"BLOCK_M": tiles.rows, "BLOCK_N": tiles.keys, "CHUNK": chunk},
+        **{"BLOCK_M": tiles.rows, "BLOCK_N": tiles.keys, "CHUNK": tiles.chunk},
         **{"USED": problem.used is not None},
         **{"MASK_ROWS": problem.mask_rows or by_head},
         num_warps=tiles.warps,

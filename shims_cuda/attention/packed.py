@@ -46,6 +46,7 @@ def attend_packed(
             itemsize=query.element_size(),
             precision=precision,
             archs=target_archs(archs),
+            pairs=(call.cu_seq_q.shape[0] - 1) * key.shape[-2],
             group=heads // key.shape[-2],
             sweep=max(1, causal_heads),
             causal_heads=causal_heads,

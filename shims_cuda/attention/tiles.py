@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 
 from graftwork.plugins.toolkit import gluon
+from graftwork.plugins.toolkit.kernels import cdiv
 from graftwork.plugins.toolkit.symbolic import Size, known
 
 SPLIT_ROWS = 64
@@ -41,6 +42,7 @@ class Tiles:
         programs: of the kernel for Hopper GPUs, that share the tiles out among themselves; 0
             for the kernel in Triton, with a program for each tile.
         short: 1 where the kernel for Hopper GPUs is to expect few tiles of keys for one of rows.
+        chunk: keys of a program of the split kernel, whole tiles; 0 for the other kernels.
     """
 
     rows: int
@@ -52,6 +54,7 @@ class Tiles:
     cut: int = 0
     programs: int = 0
     short: int = 0
+    chunk: int = 0
 
     def numbers(self) -> list[int]:
         """As an operator takes them: `Tiles(*tiles.numbers())` are the same."""
@@ -126,37 +129,63 @@ def hopper_tiles(
 
 
 def split_tiles(
-    rows: int, size: int, itemsize: int, precision: str, archs: Sequence[str], page: int = 0
+    rows: int,
+    size: int,
+    itemsize: int,
+    precision: str,
+    archs: Sequence[str],
+    page: int = 0,
+    pairs: Size = 1,
+    keys: Size = 0,
 ) -> Tiles | None:
     """Tiles of the split kernel for `rows` rows a sequence; None where they are too many.
 
     `page` is how many keys a page holds, 0 where there are none: a tile that lies in one page
-    needs one number of the page table.
+    needs one number of the page table. `pairs` counts (sequence, key head) pairs, `keys` those of
+    the longest sequence.
     """
     width = block(size) * itemsize
+    chunk = _chunk_keys(pairs, keys)
     if rows > (16 if _scalar(itemsize, precision) else SPLIT_ROWS):
         return None
     if _scalar(itemsize, precision):
-        return Tiles(16, 32 if width <= 512 else 16, 4, 1 if is_amd(archs) else 2)
+        return Tiles(16, 32 if width <= 512 else 16, 4, 1 if is_amd(archs) else 2, chunk=chunk)
+    most = 128 if rows <= 16 else 64
     if is_amd(archs):
-        return Tiles(block(rows), max(16, min(128 if rows <= 16 else 64, 16384 // width)), 4, 1)
+        return Tiles(block(rows), max(16, min(most, 16384 // width)), 4, 1, chunk=chunk)
     if rows <= 16 and width <= 256:
+        if width == 256 and page % 64 == 0 and _two_each(pairs, keys, archs):
+            return Tiles(16, 64, 4, 3, chunk=1024)
         # One warp needs no other to find a maximum or to hand weights over; six fit.
-        return Tiles(16, 16, 1, 5) if page % 32 == 16 else Tiles(16, 32, 1, 3)
-    return Tiles(block(rows), max(16, min(128 if rows <= 16 else 64, 32768 // width)), 4, 2)
+        if page % 32 == 16:
+            return Tiles(16, 16, 1, 5, chunk=chunk)
+        return Tiles(16, 32, 1, 3, chunk=chunk)
+    return Tiles(block(rows), max(16, min(most, 32768 // width)), 4, 2, chunk=chunk)
 
 
-def chunk_keys(pairs: Size, keys: Size) -> int:
+def _chunk_keys(pairs: Size, keys: Size) -> int:
     """Keys of one chunk of the split kernel, for so many (sequence, key head) pairs.
 
     Then there are 256 programs or more, if keys allow; an H200 runs 792 at once. Longer chunks
-    took less time where that many are left (55 against 57 us for 48 pairs of 8192 keys, 74
+    took less time where that many are left (49 against 51 us for 40 pairs of 8192 keys, 74
     against 86 for 8 of 65536), until programs come to an end one by one (271 against 264 us with
     2048 for 256 of 8192).
     """
     if known(pairs * keys < 128 * 1024):
         return 256
-    return 1024 if known(pairs * keys >= 384 * 1024) else 512
+    return 1024 if known(pairs * keys >= 256 * 1024) else 512
+
+
+def _two_each(pairs: Size, keys: Size, archs: Sequence[str]) -> bool:
+    """Whether chunks of 1024 keys are two for each multiprocessor of a Hopper GPU, or nearly so.
+
+    Programs of four warps are then the faster ones (40.1 against 41.6 us for 32 pairs of 8192
+    keys, 43 against 45 for 8 of 32768), else up to a tenth slower.
+    """
+    if tuple(archs) != ("sm_90",):
+        return False
+    programs, places = pairs * cdiv(keys, 1024), 2 * _multiprocessors()
+    return known(8 * programs >= 7 * places) and known(programs <= places)
 
 
 def _multiprocessors() -> int:

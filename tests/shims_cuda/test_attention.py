@@ -21,7 +21,7 @@ from graftwork.shims_cuda.attention import launch
 from graftwork.shims_cuda.attention.dense import attend_dense, dense_attention
 from graftwork.shims_cuda.attention.packed import attend_packed, varlen_attention
 from graftwork.shims_cuda.attention.properties import attend_reference
-from graftwork.shims_cuda.attention.tiles import chunk_keys, forward_tiles, split_tiles
+from graftwork.shims_cuda.attention.tiles import Tiles, forward_tiles, split_tiles
 
 dense = functools.partial(attend_dense, archs=("sm_80",), precision="ieee")
 packed = functools.partial(attend_packed, archs=("sm_80",), precision="ieee", flash2=True)
@@ -162,29 +162,48 @@ def test_pages_hold_whole_tiles_or_parts_of_them(page: int, max_q: int) -> None:
         close(lse, exact_lse)
 
 
+def decoding(pairs: int, keys: int, page: int = 64, size: int = 128) -> Tiles:
+    found = split_tiles(4, size, 2, "ieee", ("sm_90",), page, pairs, keys)
+    assert found is not None
+    return found
+
+
 def test_chunks_hold_whole_tiles() -> None:
     """Else the last tile would look pages up past the end of the table."""
     for pairs in (8, 32, 512):
         for itemsize, arch in itertools.product((2, 4), ("sm_80", "sm_90", "gfx942")):
             for size, page in itertools.product((16, 64, 128, 256), (0, 16, 64)):
-                tiles = split_tiles(8, size, itemsize, "ieee", (arch,), page)
-                assert tiles is not None and chunk_keys(pairs, 8192) % tiles.keys == 0
+                tiles = split_tiles(8, size, itemsize, "ieee", (arch,), page, pairs, 8192)
+                assert tiles is not None and tiles.chunk % tiles.keys == 0
     query, key = torch.randn(1, 1, 16), torch.randn(2000, 1, 16)
     call = (query, key, key, offsets(1), offsets(2000), None, None, 2000, [-1, -1], 0.25, True)
     with pytest.raises(Exception, match="chunks hold whole tiles"):
-        varlen_attention(*call, "ieee", True, [16, 512, 1, 2])
+        varlen_attention(*call, "ieee", True, Tiles(16, 512, 1, 2, chunk=256).numbers())
 
 
 def test_few_programs_get_short_chunks() -> None:
-    assert [chunk_keys(8 * n, 8192) for n in (1, 2, 4, 5, 6, 64)] == [
-        256,
-        512,
-        512,
-        512,
-        1024,
-        1024,
-    ]
-    assert chunk_keys(8, 65536) == 1024 and chunk_keys(256, 2048) == 1024
+    chunks = [decoding(8 * n, 8192).chunk for n in (1, 2, 3, 4, 5, 64)]
+    assert chunks == [256, 512, 512, 1024, 1024, 1024]
+    assert decoding(8, 65536).chunk == 1024 and decoding(256, 2048).chunk == 1024
+
+
+def test_programs_of_four_warps_where_there_are_two_a_multiprocessor() -> None:
+    for pairs, keys, page, size, expected in (
+        (32, 8192, 64, 128, 4),
+        (32, 8192, 0, 128, 4),
+        (8, 32768, 128, 128, 4),
+        (8, 16384, 64, 128, 1),
+        (24, 8192, 64, 128, 1),
+        (40, 8192, 64, 128, 1),
+        (32, 8192, 16, 128, 1),
+        (32, 8192, 32, 128, 1),
+        (32, 8192, 64, 64, 1),
+    ):
+        found = decoding(pairs, keys, page, size)
+        assert found.warps == expected, (pairs, keys, page, size)
+        assert expected == 1 or (found.keys, found.chunk) == (64, 1024)
+    other = split_tiles(4, 128, 2, "ieee", ("sm_80",), 64, 32, 8192)
+    assert other is not None and other.warps == 1
 
 
 FORMS: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
@@ -317,8 +336,8 @@ def test_tiles_fit_shared_memory() -> None:
                 t = forward_tiles(size, itemsize, precision, (arch,))
                 rows = 0 if arch == "gfx942" else t.rows  # there the query is kept in registers
                 assert size * itemsize * (rows + 2 * t.stages * t.keys) <= kib * 1024, arch
-                for page in (0, 16):
-                    s = split_tiles(8, size, itemsize, precision, (arch,), page)
+                for page, many in itertools.product((0, 16), ((1, 9), (32, 8192))):
+                    s = split_tiles(8, size, itemsize, precision, (arch,), page, *many)
                     assert s is not None
                     # Hopper and before: one stage less than is said, and the queries.
                     held = s.keys if arch == "gfx942" else 16 + 2 * (s.stages - 1) * s.keys

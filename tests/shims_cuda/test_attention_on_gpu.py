@@ -102,9 +102,10 @@ def decoded(
     """The operator itself: torch's own may have no arguments for pages, which it would get."""
     group, pages, width = query.shape[1] // key.shape[2], table.shape[1], query.shape[2]
     itemsize, page = query.element_size(), key.shape[1]
-    tiles = split_tiles(group, width, itemsize, "ieee", target_archs(()), page)
+    longest, pairs = pages * page, table.shape[0] * key.shape[2]
+    tiles = split_tiles(group, width, itemsize, "ieee", target_archs(()), page, pairs, longest)
     assert tiles is not None
-    longest, window = pages * key.shape[1], [-1, -1]
+    window = [-1, -1]
     out, _ = varlen_attention(
         *(query, key, value, cu, None, used, table, longest, window, width**-0.5),
         *(True, "ieee", True, tiles.numbers()),

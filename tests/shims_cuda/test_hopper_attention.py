@@ -160,7 +160,7 @@ def test_causal_batches_of_short_sequences_take_one_loop(
     max_k: int, causal: bool, short: int
 ) -> None:
     call = choice.Call(
-        200, max_k, 128, 128, 2, "ieee", ("sm_90",), 1, 1, 4 if causal else 0, True, True, True
+        200, max_k, 128, 128, 2, "ieee", ("sm_90",), 1, 1, 1, 4 if causal else 0, True, True, True
     )
     assert choice.choose(call)[1].short == short
 

@@ -19,6 +19,7 @@ from graftwork.plugins.toolkit import kernels
 from graftwork.shims_cuda import unique
 from graftwork.shims_cuda.attention.dense import dense_attention
 from graftwork.shims_cuda.attention.packed import varlen_attention
+from graftwork.shims_cuda.attention.tiles import Tiles
 from graftwork.shims_cuda.index_put.operators import (
     mask_counts,
     mask_positions,
@@ -169,7 +170,7 @@ def uniques():
 
 def attention():
     query, cu = torch.randn(4, 1, 16), torch.tensor([0, 4], dtype=torch.int32)
-    tiles = [16, 16, 4, 1, 1]
+    tiles = Tiles(16, 16, 4, 1, chunk=16).numbers()
     for split in (False, True):
         varlen_attention(
             *(query, query, query, cu, cu, None, None),

@@ -4,7 +4,7 @@
     python benchmarks/deviceless.py run FOLDER... --there FOLDER [--jobs N] [--json FILE]
                                                                     on the GPU
 
-`lower` writes each program of deviceless_programs.py into FOLDER. `run` takes one or more such
+`lower` writes each program of deviceless_programs into FOLDER. `run` takes one or more such
 folders, lowers each program once more on the GPU into the folder `there` (unless it is there
 already), audits all of them, runs their compiled libraries through torch's AOTInductor
 container and compares every output of every call with eager. Then it times them, one program

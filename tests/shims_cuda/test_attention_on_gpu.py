@@ -63,32 +63,55 @@ def test_packed_attention(size: int, kind: str, dtype: torch.dtype, examples: in
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_decoding_from_pages(dtype: torch.dtype, examples: int) -> None:
-    """Torch's kernel of this release may take no pages, so it gets the keys gathered."""
     draw = random.Random(str(dtype))
     torch.manual_seed(0)
     for _ in range(5 * examples):
         used = [draw.choice([1, 63, 64, 65, 700, 2000, 2560]) for _ in range(draw.randint(1, 6))]
         page, group = draw.choice([16, 24, 64, 80]), draw.choice([2, 8])
-        pages = -(-2560 // page) * len(used)
-        key, value = (
-            torch.randn(pages, page, 8 // group, 128, device="cuda", dtype=dtype) for _ in range(2)
-        )
-        table = torch.randperm(pages, device="cuda").view(len(used), -1).int()
-        query = torch.randn(len(used), 8, 128, device="cuda", dtype=dtype)
-        cu, count = offsets([1] * len(used)), torch.tensor(used, dtype=torch.int32, device="cuda")
-        gathered = [
-            torch.cat(
-                [t[row.long()].flatten(0, 1)[:n] for row, n in zip(table, used, strict=True)]
-            )
-            for t in (key, value)
-        ]
-        wide = [t.repeat_interleave(group, 1) for t in gathered]
-        call = (cu, offsets(used), 1, 2560)
-        doubles = [t.double() for t in (query, *wide)]
-        exact, *_ = reference(bind(VARLEN_ATTN, (*doubles, *call), {}))
-        flash = varlen_attn(query, *wide, *call)
+        check_decoding(used, 2560, page, 8 // group, group, dtype)
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("page", [0, 64, 128])
+def test_decoding_with_two_programs_a_multiprocessor(page: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    if torch.cuda.get_device_properties().multi_processor_count == 132:
+        tiles = split_tiles(4, 128, 2, "ieee", target_archs(()), page, 4 * 8, 8192)
+        assert tiles is not None and tiles.warps == 4
+    for used in ([8192] * 4, [8192, 5001, 77, 1], [0, 1023, 1024, 1025]):
+        check_decoding(used, 8192, page, 8, 4, dtype)
+
+
+def check_decoding(
+    used: list[int], longest: int, page: int, kv_heads: int, group: int, dtype: torch.dtype
+) -> None:
+    """One query a sequence, and keys in pages, or without one after the other.
+
+    Torch's kernel of this release may take no pages, so it gets the keys gathered.
+    """
+    pages = -(-longest // page) * len(used) if page else 0
+    shape = (pages, page) if page else (sum(used),)
+    key, value = (torch.randn(*shape, kv_heads, 128, device="cuda", dtype=dtype) for _ in range(2))
+    table = torch.randperm(pages, device="cuda").view(len(used), -1).int()
+    query = torch.randn(len(used), kv_heads * group, 128, device="cuda", dtype=dtype)
+    cu, count = offsets([1] * len(used)), torch.tensor(used, dtype=torch.int32, device="cuda")
+    gathered = [
+        torch.cat([t[row.long()].flatten(0, 1)[:n] for row, n in zip(table, used, strict=True)])
+        if page
+        else t
+        for t in (key, value)
+    ]
+    wide = [t.repeat_interleave(group, 1) for t in gathered]
+    call = (cu, offsets(used), 1, longest)
+    doubles = [t.double() for t in (query, *wide)]
+    exact, *_ = reference(bind(VARLEN_ATTN, (*doubles, *call), {}))
+    flash = varlen_attn(query, *wide, *call)
+    if page:
         ours = decoded(query, key, value, cu, count, table)
-        assert_close_enough(ours, flash, exact)
+    else:
+        settings = {"archs": (), "precision": "ieee", "flash2": True}
+        ours, *_ = attend_packed(query, key, value, *call, **settings, enable_gqa=True)
+    assert_close_enough(ours, flash, exact)
 
 
 def decoded(

@@ -70,16 +70,23 @@ class Problem:
         return self.tokens_q if self.packed else self.tokens_q * self.batches
 
     def constants(self) -> dict[str, Any]:
-        """The compile-time arguments that both kernels share."""
+        """The compile-time arguments that both kernels share.
+
+        Blocks of different widths are 64 wide or more. Triton may keep keys and values in the
+        same shared memory, one after the other; narrower ones are laid out by their width there,
+        and for two layouts of one address ptxas (12.8, of Triton 3.6 and 3.7) makes code that
+        reads uniform registers which nothing has written.
+        """
         size, size_v = self.query.shape[-1], self.value.shape[-1]
+        least = min(64, max(block(size), block(size_v)))
         bounded = self.left >= 0 or self.right >= 0
         # (left, 0) reads the same with and without the rules of flash attention 2.
         flash2 = bounded and self.flash2 and self.right != 0
         return {
             "D": size,
             "DV": size_v,
-            "BLOCK_D": block(size),
-            "BLOCK_DV": block(size_v),
+            "BLOCK_D": max(block(size), least),
+            "BLOCK_DV": max(block(size_v), least),
             "VARLEN": self.packed,
             "LEFT": flash2 or self.left >= 0,
             "RIGHT": flash2 or self.right >= 0,
@@ -89,16 +96,6 @@ class Problem:
             "NEGATE": self.scale < 0,
             "PRECISION": self.precision,
         }
-
-    def cut(self) -> dict[str, Any]:
-        """The compile-time arguments that differ where operands are cut.
-
-        Keys and values are as wide as one another. Triton keeps the parts of both in the same
-        shared memory, laid out by their width; and for two layouts of one address ptxas (12.8,
-        of Triton 3.6 and 3.7) reads uniform registers that nothing has written.
-        """
-        wide = block(max(self.query.shape[-1], self.value.shape[-1]))
-        return {"PRECISION": "bf16x6", "BLOCK_D": wide, "BLOCK_DV": wide}
 
     def pointers(self, written: torch.Tensor) -> list[torch.Tensor]:
         """mask, cu_q, cu_k, used_k, table; a tensor that the kernel writes stands in for none.
@@ -159,7 +156,7 @@ def run_forward(
     programs = count * problem.heads
     again = out.new_empty(programs, dtype=torch.int32) if tiles.cut else out
 
-    def run(tiles: Tiles, cut: dict[str, Any], repeat: bool) -> None:
+    def run(tiles: Tiles, precision: str, repeat: bool) -> None:
         launch(
             forward_kernels.forward_kernel,
             (programs,),
@@ -170,7 +167,7 @@ def run_forward(
             *strides_o,
             *problem.strides_m,
             *(problem.stride_table, 0 if lse is None else lse.stride(0)),
-            **{**problem.constants(), **cut, "AGAIN": repeat},
+            **{**problem.constants(), "PRECISION": precision, "AGAIN": repeat},
             **_strides(problem, tiles),
             **{"BLOCK_M": tiles.rows, "BLOCK_N": tiles.keys, "SWEEP": tiles.sweep},
             **{"MASK_ROWS": problem.mask_rows, "LSE": lse is not None},
@@ -179,10 +176,10 @@ def run_forward(
         )
 
     if tiles.cut:
-        run(tiles, problem.cut(), False)
-        run(dataclasses.replace(tiles, keys=16), {}, True)
+        run(tiles, "bf16x6", False)
+        run(dataclasses.replace(tiles, keys=16), problem.precision, True)
     else:
-        run(tiles, {}, False)
+        run(tiles, problem.precision, False)
 
 
 def _run_hopper(

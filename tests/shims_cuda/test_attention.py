@@ -353,11 +353,12 @@ def test_operands_are_cut_where_their_parts_fit_shared_memory() -> None:
     assert not forward_tiles(64, 4, "tf32", ("sm_90",)).cut
 
 
-def test_parts_of_keys_and_values_of_two_widths_are_laid_out_as_one(
-    compile_everywhere: Callable[..., set[str]],
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+def test_keys_and_values_of_two_widths_are_laid_out_as_one(
+    dtype: torch.dtype, compile_everywhere: Callable[..., set[str]]
 ) -> None:
     """Else ptxas forgets an address: the machine code reads registers that nothing has written."""
-    query, key, value = (torch.zeros(1, 2, 80, size) for size in (64, 64, 32))
+    query, key, value = (torch.zeros(1, 2, 80, size, dtype=dtype) for size in (64, 64, 32))
     sm_90 = functools.partial(dense, archs=("sm_90",))
     assert compile_everywhere(lambda: sm_90(query, key, value), backend="cuda")
 

@@ -136,6 +136,24 @@ def decoded(
     return out
 
 
+@pytest.mark.parametrize("dtype", [*HALVES, torch.float32], ids=str)
+@pytest.mark.parametrize("sizes", [(64, 32), (48, 24), (32, 64), (16, 64), (128, 32)], ids=str)
+def test_values_of_another_width(sizes: tuple[int, int], dtype: torch.dtype) -> None:
+    """With rows that no vector load takes, so that keys and values share memory in turn."""
+    torch.manual_seed(0)
+    for rows, keys in ((200, 33), (70, 80), (5, 300), (13, 1500)):
+        query, key, value = (
+            torch.randn(2, 2, count, size + 1, device="cuda", dtype=dtype)[..., :size]
+            for count, size in ((rows, sizes[0]), (keys, sizes[0]), (keys, sizes[1]))
+        )
+        ours = attend_dense(query, key, value, archs=(), precision="ieee")
+        exact, theirs = (
+            F.scaled_dot_product_attention(*(t.to(kind) for t in (query, key, value)))
+            for kind in (torch.float64, dtype)
+        )
+        assert_close_enough(ours, theirs, exact)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("kind", ["full", "causal", "bool", "float"])
 @pytest.mark.parametrize("size", [64, 128])

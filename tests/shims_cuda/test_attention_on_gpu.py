@@ -147,10 +147,10 @@ def test_values_of_another_width(sizes: tuple[int, int], dtype: torch.dtype) -> 
             for count, size in ((rows, sizes[0]), (keys, sizes[0]), (keys, sizes[1]))
         )
         ours = attend_dense(query, key, value, archs=(), precision="ieee")
-        exact, theirs = (
-            F.scaled_dot_product_attention(*(t.to(kind) for t in (query, key, value)))
-            for kind in (torch.float64, dtype)
-        )
+        # Eager's float32 kernel takes no such rows.
+        whole = [t.contiguous() for t in (query, key, value)]
+        exact = F.scaled_dot_product_attention(*(t.double() for t in whole))
+        theirs = F.scaled_dot_product_attention(*whole)
         assert_close_enough(ours, theirs, exact)
 
 

@@ -138,6 +138,10 @@ def test_chunked_keys_equal_keys_in_one_sweep() -> None:
         close(lse, swept_lse)
 
 
+@pytest.mark.skipif(
+    "block_table" not in {argument.name for argument in VARLEN_ATTN._schema.arguments},
+    reason="varlen_attn of this PyTorch takes no pages",
+)
 @pytest.mark.parametrize("max_q", [2, 200], ids=["chunks", "tiles"])
 @pytest.mark.parametrize("page", [16, 24, 64])
 def test_pages_hold_whole_tiles_or_parts_of_them(page: int, max_q: int) -> None:

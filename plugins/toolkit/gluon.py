@@ -23,14 +23,9 @@ CHECKED_RELEASES = ("3.6", "3.7")
 _NAMED = re.compile(r"Gluon: ([\w.]+):(\w+)")
 
 
-def triton_release() -> str:
-    """Triton's version without the patch: `3.6`."""
-    return ".".join(triton.__version__.split(".")[:2])
-
-
 def available() -> bool:
     """Whether this Triton's Gluon is one that our kernels were checked with."""
-    return triton_release() in CHECKED_RELEASES
+    return ".".join(triton.__version__.split(".")[:2]) in CHECKED_RELEASES
 
 
 def kernel_behind(kernel: Kernel) -> Kernel | None:

@@ -72,13 +72,15 @@ class Problem:
     def constants(self) -> dict[str, Any]:
         """The compile-time arguments that both kernels share.
 
-        Blocks of different widths are 64 wide or more. Triton may keep keys and values in the
-        same shared memory, one after the other; narrower ones are laid out by their width there,
-        and for two layouts of one address ptxas (12.8, of Triton 3.6 and 3.7) makes code that
-        reads uniform registers which nothing has written.
+        Keys and values are as wide as one layout of shared memory takes: Triton may keep them at
+        the same place, one after the other, laid out by their width up to 64 elements. TF32
+        products want values in rows of a tile's keys, so there keys are 32 wide or more. For two
+        layouts of one address ptxas (12.8, of Triton 3.6 and 3.7) makes code that reads uniform
+        registers which nothing has written.
         """
         size, size_v = self.query.shape[-1], self.value.shape[-1]
         least = min(64, max(block(size), block(size_v)))
+        least = least if self.precision == "ieee" else max(least, 32)
         bounded = self.left >= 0 or self.right >= 0
         # (left, 0) reads the same with and without the rules of flash attention 2.
         flash2 = bounded and self.flash2 and self.right != 0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import triton
-from sass import unwritten_reads
+from machine_code import shared_layouts, unwritten_reads
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.experimental.gluon._runtime import GluonASTSource
@@ -84,7 +84,10 @@ def compile_everywhere(monkeypatch: pytest.MonkeyPatch) -> Callable[..., set[str
                 machine_code = "cubin" if target.backend == "cuda" else "hsaco"
                 assert binary.asm[machine_code], f"{kernel.fn.__name__} on {name}"
                 if "wgmma" in binary.asm.get("ptx", ""):
-                    assert not unwritten_reads(binary.asm["cubin"]), kernel.fn.__name__
+                    where = f"{kernel.fn.__name__} on {name}, see machine_code.py: "
+                    layouts, reads = shared_layouts(binary.asm["ptx"]), unwritten_reads(binary)
+                    assert len(layouts) <= 1, f"{where}several layouts of shared memory {layouts}"
+                    assert not reads, f"{where}reads of unwritten uniform registers {reads}"
         return {kernel.fn.__name__ for kernel, *_ in launches.values()}
 
     return compile_launches

@@ -357,14 +357,36 @@ def test_operands_are_cut_where_their_parts_fit_shared_memory() -> None:
     assert not forward_tiles(64, 4, "tf32", ("sm_90",)).cut
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-def test_keys_and_values_of_two_widths_are_laid_out_as_one(
-    dtype: torch.dtype, compile_everywhere: Callable[..., set[str]]
+@pytest.mark.parametrize(
+    ("dtype", "precision", "sizes"),
+    [
+        (torch.float16, "ieee", (64, 64, 32)),
+        (torch.float32, "ieee", (64, 64, 32)),
+        (torch.float32, "tf32", (16, 16, 16)),
+    ],
+)
+def test_keys_and_values_are_laid_out_as_one(
+    dtype: torch.dtype,
+    precision: str,
+    sizes: tuple[int, ...],
+    compile_everywhere: Callable[..., set[str]],
 ) -> None:
     """Else ptxas forgets an address: the machine code reads registers that nothing has written."""
-    query, key, value = (torch.zeros(1, 2, 80, size, dtype=dtype) for size in (64, 64, 32))
-    sm_90 = functools.partial(dense, archs=("sm_90",))
-    assert compile_everywhere(lambda: sm_90(query, key, value), backend="cuda")
+    tensors = [torch.zeros(1, 2, 80, size, dtype=dtype) for size in sizes]
+    sm_90 = functools.partial(attend_dense, archs=("sm_90",), precision=precision)
+    assert compile_everywhere(lambda: sm_90(*tensors), backend="cuda")
+
+
+@pytest.mark.parametrize("precision", ["tf32", "tf32x3"])
+def test_narrow_heads_on_tensor_cores(precision: str) -> None:
+    query, key, value = (
+        torch.randn(1, 2, 70, 16),
+        torch.randn(1, 2, 80, 16),
+        torch.randn(1, 2, 80, 5),
+    )
+    ours = attend_dense(query, key, value, archs=("sm_90",), precision=precision)
+    expected = F.scaled_dot_product_attention(query, key, value)
+    torch.testing.assert_close(ours, expected, rtol=1e-2, atol=1e-2)
 
 
 def test_what_is_absent_is_not_the_query_again(monkeypatch: pytest.MonkeyPatch) -> None:

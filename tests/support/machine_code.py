@@ -1,8 +1,8 @@
-"""Reads a kernel's machine code for uniform registers that nothing has written.
+"""Reads what a kernel compiled to for a fault of `ptxas` 12.8, of Triton 3.6 and 3.7.
 
-`ptxas` 12.8, of Triton 3.6 and 3.7, makes such code: where two layouts of one shared address are
-multiplied by tensor cores (`wgmma`), it adds to a register that it never filled, and the product
-reads some other place of shared memory, or one outside it.
+Where two layouts of one shared address are multiplied by tensor cores (`wgmma`), it adds to a
+uniform register that it never filled, and the product reads some other place of shared memory,
+or one outside it. So a kernel should have one layout, and read no register before it is written.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import triton
 
@@ -20,11 +21,24 @@ _WRITES = re.compile(r"(?:R2UR|S2UR|CS2UR|LDCU|VOTEU|C?REDUX|U(?!ISETP|PLOP3|TMA
 _WIDTHS = ((".128", 4), (".64", 2), (".WIDE", 2))
 
 
-def unwritten_reads(cubin: bytes) -> list[str]:
+def shared_layouts(ptx: str) -> set[str]:
+    """The upper halves of the constants that descriptors of shared memory are made with."""
+    constants = re.findall(r"or\.b64\s+%rd\d+, %rd\d+, (-?\d+);", ptx)
+    return {hex(half) for constant in constants if (half := int(constant) % 2**64 >> 32)}
+
+
+def unwritten_reads(binary: Any) -> list[str]:
+    """`unwritten_in` what Triton compiled for an NVIDIA GPU."""
+    return unwritten_in(_disassembled(binary.asm["cubin"]))
+
+
+def unwritten_in(sass: str) -> list[str]:
     """The instructions that read a uniform register that none writes on any path to them."""
     found: list[str] = []
-    for code in _disassembled(cubin).split("Function : ")[1:]:
-        found += _unwritten(_LINE.findall(code), code)
+    for text in sass.split("Function : ")[1:]:
+        code = _LINE.findall(text)
+        assert code, "no instruction was understood"
+        found += _unwritten(code, text)
     return found
 
 

@@ -1,8 +1,9 @@
-"""What all tests share: the deep profile, and plugins made on the spot."""
+"""What all tests share: the deep profile, the seed, and plugins made on the spot."""
 
 import types
 
 import pytest
+import torch
 
 from graftwork.plugins import PluginInfo, hookimpl
 from graftwork.plugins.registry import load_plugins
@@ -12,6 +13,13 @@ def pytest_addoption(parser):
     parser.addoption(
         "--deep", action="store_true", help="many more examples, and the slow lowerings"
     )
+    parser.addoption("--seed", type=int, default=0, help="of the random tensors of every test")
+
+
+@pytest.fixture(autouse=True)
+def _seeded(request):
+    """Equal random tensors on every run; ``--seed`` draws others."""
+    torch.manual_seed(request.config.getoption("--seed"))
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def run_audit(
             )
         out.print(table)
         for finding in report.findings:
-            out.print(str(finding), highlight=False, soft_wrap=True, markup=False)
+            out.print(str(finding), soft_wrap=True)
         if report.ok:
             out.print("clean" if report.libraries else "clean: it has no CUDA delegate")
     if not report.ok:

@@ -181,4 +181,4 @@ def _print(
     console.print(table)
     for name, row in rows.items():
         if isinstance(row, str):
-            console.print(f"{name}: not timed: {row}", highlight=False, markup=False)
+            console.print(f"{name}: not timed: {row}")

@@ -64,7 +64,7 @@ def run_lower(
     print_outputs(out, report)
     print_details(out, report)
     for file in report.files:
-        out.print(f"artifact: {file}", highlight=False, soft_wrap=True)
+        out.print(f"artifact: {file}", soft_wrap=True)
 
 
 def run_explain(

@@ -23,11 +23,15 @@ def progress(silent: bool = False) -> Iterator[Callable[[str], None]]:
     where the work ends in an unexpected error.
     """
     with _quiet() as stream:
-        console = Console(file=stream, stderr=False, quiet=silent)
+        console = Console(file=stream, quiet=silent, markup=False, emoji=False, highlight=False)
         if not console.is_terminal:
-            yield lambda stage: console.print(f"graftwork: {stage} ...", highlight=False)
+            yield lambda stage: console.print(f"graftwork: {stage} ...", soft_wrap=True)
             return
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+        )
         with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task("starting", total=None)
             yield lambda stage: bar.reset(task, description=stage)

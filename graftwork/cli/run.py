@@ -74,12 +74,12 @@ def run_run(
         table.add_row(str(index), row["dtype"], shape, *numbers)
     out.print(table)
     out.print(
-        f"method {chosen.name} on {chosen.device}; inputs: {record['inputs']}", highlight=False
+        f"method {chosen.name} on {chosen.device}; inputs: {record['inputs']}", soft_wrap=True
     )
     if cuda_graphs:
-        out.print(f"CUDA graph: {chosen.graph}", highlight=False)
+        out.print(f"CUDA graph: {chosen.graph}")
     if output is not None:
-        out.print(f"outputs: {output}", highlight=False, soft_wrap=True)
+        out.print(f"outputs: {output}", soft_wrap=True)
 
 
 def _save(outputs: Any, output: Path) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
+import shutil
 
 from rich.console import Console
 from rich.table import Table
@@ -12,9 +11,12 @@ from graftwork.report import LoweringReport
 
 
 def console() -> Console:
-    """The standard output; 120 columns where it is no terminal and `COLUMNS` asks for none."""
-    narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(width=None if narrow else 120)
+    """The standard output; 120 columns where it is no terminal and `COLUMNS` asks for none.
+
+    What is printed is shown as it is: source lines and paths hold brackets and colons.
+    """
+    columns = shutil.get_terminal_size((120, 24)).columns
+    return Console(width=columns, markup=False, emoji=False, highlight=False)
 
 
 def folding_table(*headers: str, title: str | None = None) -> Table:
@@ -50,9 +52,7 @@ def print_plugins(console: Console, report: LoweringReport) -> None:
                 if event.rewrote:
                     console.print(
                         f"kept: {event.op} at {event.source or event.node} ({plugin.id} is off)",
-                        highlight=False,
                         soft_wrap=True,
-                        markup=False,
                     )
 
 
@@ -83,7 +83,7 @@ def print_events(console: Console, report: LoweringReport) -> None:
 def print_outputs(console: Console, report: LoweringReport) -> None:
     """One row an output with its largest difference from eager."""
     if report.unverified:
-        console.print(f"not compared with eager: {report.unverified}", highlight=False)
+        console.print(f"not compared with eager: {report.unverified}")
         return
     table = folding_table("output", "dtype", "shape", "max |difference|", title="against eager")
     for output in report.outputs:
@@ -99,8 +99,7 @@ def print_outputs(console: Console, report: LoweringReport) -> None:
     console.print(table)
     for operator in report.references:
         console.print(
-            f"eager has no kernel for {operator} here: a plugin's reference stood in for it",
-            highlight=False,
+            f"eager has no kernel for {operator} here: a plugin's reference stood in for it"
         )
 
 
@@ -116,6 +115,5 @@ def print_details(console: Console, report: LoweringReport) -> None:
         console.print(
             f"{arch}: {len(detail['libraries'])} library(ies), {kernels} kernel(s), clean for "
             f"ExecuTorch {detail['runtime']}{how}",
-            highlight=False,
             soft_wrap=True,
         )

@@ -45,17 +45,11 @@ def run_verify(
     out.print(table)
     for result in results:
         for why in result.references:
-            out.print(
-                f"{result.plugin}, {result.property}: compared with a reference: {why}",
-                markup=False,
-                highlight=False,
-            )
+            out.print(f"{result.plugin}, {result.property}: compared with a reference: {why}")
     for result in failed:
-        out.print(
-            f"{result.plugin}, {result.property}: {result.message}", markup=False, highlight=False
-        )
+        out.print(f"{result.plugin}, {result.property}: {result.message}")
         if result.script:
-            out.print("reproduce it with:\n", highlight=False)
-            out.print(result.script, markup=False, highlight=False, soft_wrap=True)
-    out.print(f"{len(results) - len(failed)} passed, {len(failed)} failed", highlight=False)
+            out.print("reproduce it with:\n")
+            out.print(result.script, soft_wrap=True)
+    out.print(f"{len(results) - len(failed)} passed, {len(failed)} failed")
     sys.exit(1 if failed else 0)

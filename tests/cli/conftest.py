@@ -11,10 +11,10 @@ from graftwork.cli.app import main
 def graftwork(capfd, monkeypatch, tmp_path):
     """`graftwork("plugins", "--json")` gives (exit code, standard output, standard error)."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["graftwork", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "200")
         with pytest.raises(SystemExit) as left:
             main()
         out, err = capfd.readouterr()

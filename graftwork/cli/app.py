@@ -1,7 +1,8 @@
 """The commands and their arguments.
 
 Exit codes: 0 done; 1 the answer is no (cannot be lowered, differs from eager, a plugin failed);
-2 the request was wrong (an unknown id, a missing file, inputs that do not fit); 130 interrupted.
+2 the request was wrong (an unknown id, a missing file, inputs that do not fit); 130 interrupted,
+143 and 129 by SIGTERM and SIGHUP.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from graftwork import __version__
+
+from .failures import leave_with, stop_on_signals
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -158,7 +161,13 @@ inputs = click.option(
     help="A .pt, .npz or .npy file; without one, inputs are drawn.",
 )
 method = click.option("--method", default="", help="By default forward, or the only one.")
-seed = click.option("--seed", default=0, show_default=True, help="Of the inputs drawn.")
+seed = click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=0,
+    show_default=True,
+    help="Of the inputs drawn.",
+)
 
 
 @app.command()
@@ -219,16 +228,9 @@ def new(**arguments: Any) -> None:
 
 def main() -> NoReturn:
     """Run the command line and leave with its exit code."""
+    stop_on_signals()
     try:
         code = app(standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("graftwork: interrupted, nothing was written", err=True)
-        sys.exit(130)
-    except Exception as error:
-        from .failures import leave_with
-
+    except (Exception, KeyboardInterrupt) as error:
         leave_with(error, as_json="--json" in sys.argv)
     sys.exit(code if isinstance(code, int) else 0)

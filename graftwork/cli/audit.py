@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from graftwork.plugins.errors import InputError
 from graftwork.plugins.options import split_plugin_list
 
 from .progress import progress
+from .records import print_json
 from .tables import console, folding_table
 
 
@@ -39,7 +39,7 @@ def run_audit(
             extra_symbols=extra_symbols,
         )
     if as_json:
-        print(json.dumps(report.to_dict(), indent=2))
+        print_json(report.to_dict())
     else:
         out = console()
         title = f"{file} on ExecuTorch {report.release}"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-import json
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,11 @@ from graftwork.plugins.exportable_checks import exportable_checks
 from graftwork.running.loading import load
 from graftwork.running.timing import Timing, time_calls
 
+from .failures import name_failing
 from .inputs import inputs_for
-from .models import LoadedModel, load_model
+from .models import LoadedModel, load_model, refuse_exit
 from .progress import progress
+from .records import print_json
 from .tables import console, folding_table
 
 Call = Callable[[], Any]
@@ -45,12 +47,12 @@ def run_bench(
         if value < least:
             raise InputError(f"{name} must be at least {least}, not {value}")
     rows: dict[str, Timing | str] = {}
-    with progress(silent=as_json) as announce:
+    with progress(silent=as_json) as announce, refuse_exit(model):
         announce(f"load {file}")
         loaded = load_model(model) if model else None
         chosen = load(file, data=data).method(method)
         device = chosen.device
-        if loaded is not None and inputs is None:
+        if loaded is not None and (loaded.inputs or loaded.kwargs) and inputs is None:
             args, kwargs = _on(device, (loaded.inputs, dict(loaded.kwargs)))
         else:
             args, kwargs = inputs_for(chosen, inputs, seed)
@@ -58,10 +60,10 @@ def run_bench(
         for name, make in calls:
             announce(f"time {name}")
             try:
-                call = make()
-                rows[name] = time_calls(
-                    call, device=device, iterations=iterations, warm_ups=warmup
-                )
+                with name_failing(file, chosen.name) if name == "artifact" else nullcontext():
+                    rows[name] = time_calls(
+                        make(), device=device, iterations=iterations, warm_ups=warmup
+                    )
             except Exception as error:
                 if name == "artifact":
                     raise
@@ -69,7 +71,7 @@ def run_bench(
                 rows[name] = f"{type(error).__name__}: {first}"
     facts = _facts(device)
     if as_json:
-        print(json.dumps(_record(file, chosen.name, device, iterations, facts, rows), indent=2))
+        print_json(_record(file, chosen.name, device, iterations, facts, rows))
         return
     _print(console(), file, facts, rows)
 

@@ -57,10 +57,13 @@ def _by_name(
             args, kwargs = pytree.tree_unflatten(leaves, spec)
             return args, kwargs
         return tuple(leaves), {}
-    if file.suffix == ".npz":
+    if spec is None:
+        return tuple(held.values()), {}
+    keywords = pytree.tree_unflatten([None] * spec.num_leaves, spec)[1]
+    if file.suffix == ".npz" or set(held) != set(keywords):
         raise InputError(
-            f"{file} holds {', '.join(sorted(held))}; method {method.name} takes "
-            f"{', '.join(names)}"
+            f"{file} holds {', '.join(sorted(map(str, held)))}; method {method.name} takes "
+            f"{', '.join(names) or 'no inputs'}"
         )
     return (), held
 
@@ -71,6 +74,9 @@ def _read(file: Path) -> Any:
     try:
         if file.suffix in (".npz", ".npy"):
             return _read_numpy(file)
+        with file.open("rb") as opened:
+            if not opened.read(2).startswith((b"PK", b"\x80")):  # a zip archive's, a pickle's
+                raise ValueError("it was not written by torch.save")
         return torch.load(file, map_location="cpu", weights_only=True)
     except (OSError, ValueError, TypeError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
         first = next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from rich.table import Table
@@ -10,6 +9,7 @@ from rich.table import Table
 from graftwork.inspecting import inspect_artifact
 
 from .progress import progress
+from .records import print_json
 from .tables import console, folding_table
 
 
@@ -19,7 +19,7 @@ def run_inspect(file: Path, *, as_json: bool) -> None:
         announce(f"read {file}")
         record = inspect_artifact(file)
     if as_json:
-        print(json.dumps(record, indent=2))
+        print_json(record)
         return
     out = console()
     made = record["made_by"]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from graftwork.backend.staging import publish, staging_directory
 from graftwork.html_report import write_html_report
 from graftwork.lowering import explain, lower
-from graftwork.plugins.errors import OptionError
+from graftwork.plugins.errors import InputError, OptionError
 from graftwork.plugins.options import split_plugin_list
 
-from .models import load_model
+from .models import load_model, refuse_exit
 from .progress import progress
+from .records import print_json
 from .tables import console, print_details, print_events, print_outputs, print_plugins
 
 
@@ -35,7 +37,10 @@ def run_lower(
     as_json: bool,
 ) -> None:
     """Lower, then print what fired, the artifact and the differences from eager."""
-    with progress(silent=as_json) as announce:
+    with ExitStack() as held:
+        announce = held.enter_context(progress(silent=as_json))
+        held.enter_context(refuse_exit(model))
+        page = held.enter_context(_page(html)) if html is not None else None
         announce("import")
         loaded = load_model(model)
         lowered = lower(
@@ -53,11 +58,11 @@ def run_lower(
             on_stage=announce,
             **chosen(enable, disable, option),
         )
-    report = lowered.report
-    if html is not None:
-        write_html_report(report, html)
+        report = lowered.report
+        if page is not None:
+            write_html_report(report, page)
     if as_json:
-        print(json.dumps(report.to_json(), indent=2))
+        print_json(report.to_json())
         return
     out = console()
     print_plugins(out, report)
@@ -77,7 +82,7 @@ def run_explain(
     as_json: bool,
 ) -> None:
     """Export and rewrite only; print every candidate."""
-    with progress(silent=as_json) as announce:
+    with progress(silent=as_json) as announce, refuse_exit(model):
         announce("import")
         loaded = load_model(model)
         report = explain(
@@ -90,9 +95,23 @@ def run_explain(
             **chosen(enable, disable, option),
         )
     if as_json:
-        print(json.dumps(report.to_json(), indent=2))
+        print_json(report.to_json())
         return
     print_events(console(), report)
+
+
+@contextmanager
+def _page(html: Path) -> Iterator[Path]:
+    """Where to write the report; it takes its place at the end. What is wrong is said at once.
+
+    Raises:
+        InputError: it cannot be written there, or its name is no page's but perhaps an artifact's.
+    """
+    if html.suffix not in (".html", ".htm") or html.is_dir():
+        raise InputError(f"--report {html} must name a file that ends in .html")
+    with staging_directory(html.parent) as stage:
+        yield stage / html.name
+        publish([stage / html.name], html.parent)
 
 
 def chosen(enable: Sequence[str], disable: Sequence[str], option: Sequence[str]) -> dict[str, Any]:

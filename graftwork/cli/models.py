@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -36,7 +37,7 @@ def load_model(text: str) -> LoadedModel:
     """
     place, colon, name = text.rpartition(":")
     if not colon and text.endswith(".pt2"):
-        return LoadedModel(_load_exported(Path(text)))
+        return _exported(_load_exported(Path(text)))
     if not colon or not place or not name:
         raise InputError(f"'{text}' is not FILE.py:NAME, package.module:NAME or FILE.pt2")
     torch.manual_seed(0)
@@ -48,10 +49,28 @@ def load_model(text: str) -> LoadedModel:
     found = getattr(home, name)
     model = _make_model(found, text)
     if isinstance(model, ExportedProgram):
-        return LoadedModel(model)
+        return _exported(model)
     inputs, kwargs = _example_inputs(found, home, text)
-    shapes = _offered(found, home, "dynamic_shapes")
-    return LoadedModel(model.eval(), inputs, kwargs, shapes() if shapes else None)
+    shapes = _offered(found, home, "dynamic_shapes", text)
+    return LoadedModel(model.eval(), inputs, kwargs, shapes)
+
+
+@contextmanager
+def refuse_exit(text: str) -> Iterator[None]:
+    """Hold while code of MODEL `text` runs: it must not end the process.
+
+    Raises:
+        InputError: it called `sys.exit`.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        raise InputError(f"{text} ends the process: its code calls sys.exit()") from error
+
+
+def _exported(program: ExportedProgram) -> LoadedModel:
+    """With the example inputs that it was exported with, where it holds them."""
+    return LoadedModel(program, *(program.example_inputs or ()))
 
 
 def _make_model(found: Any, text: str) -> torch.nn.Module | ExportedProgram:
@@ -69,17 +88,11 @@ def _make_model(found: Any, text: str) -> torch.nn.Module | ExportedProgram:
 def _example_inputs(
     found: Any, home: ModuleType, text: str
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    offered = _offered(found, home, "example_inputs")
-    if offered is None:
+    inputs = _offered(found, home, "example_inputs", text)
+    if inputs is None:
         raise InputError(
             f"{text} offers no inputs; define example_inputs() beside it, returning a tuple"
         )
-    try:
-        inputs = offered()
-    except Exception as error:
-        raise InputError(
-            f"example_inputs() of {text} failed: {type(error).__name__}: {error}"
-        ) from error
     if isinstance(inputs, dict):
         return (), inputs
     if not isinstance(inputs, tuple):
@@ -90,39 +103,55 @@ def _example_inputs(
     return inputs, {}
 
 
-def _offered(found: Any, home: ModuleType, name: str) -> Any:
-    """The function of that name on the model itself, else in its file."""
+def _offered(found: Any, home: ModuleType, name: str, text: str) -> Any:
+    """What the model itself, else its file, offers by that name: a value or a function's."""
     own = getattr(found, name, None)
-    return own if callable(own) else getattr(home, name, None)
+    usable = callable(own) or isinstance(own, (dict, tuple))
+    offered = own if usable else getattr(home, name, None)
+    if not callable(offered):
+        return offered
+    try:
+        return offered()
+    except Exception as error:
+        raise InputError(f"{name}() of {text} failed: {type(error).__name__}: {error}") from error
 
 
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise InputError(f"no file {path}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # A file named as a module that is in use, such as json.py, must not take its place.
+    taken = path.stem in sys.modules or path.stem in sys.stdlib_module_names
+    name = f"_graftwork_model_{path.stem}" if taken else path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    sys.path.insert(0, str(path.resolve().parent))
+    sys.modules[name] = module
+    _search(path.resolve().parent)
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         raise InputError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
-    finally:
-        sys.path.remove(str(path.resolve().parent))
     return module
 
 
 def _import_module(name: str) -> ModuleType:
-    sys.path.insert(0, str(Path.cwd()))
+    _search(Path.cwd())
     try:
         return importlib.import_module(name)
     except Exception as error:
         raise InputError(
             f"module {name} cannot be imported: {type(error).__name__}: {error}"
         ) from error
-    finally:
-        sys.path.remove(str(Path.cwd()))
+
+
+def _search(folder: Path) -> None:
+    """Let the model import what lies beside it, also where it does so when it is made or runs.
+
+    The standard library comes before, since compilers start processes that search there too.
+    """
+    if str(folder) not in sys.path:
+        installed = [at for at, entry in enumerate(sys.path) if entry.endswith("-packages")]
+        sys.path.insert(installed[0] if installed else len(sys.path), str(folder))
 
 
 def _load_exported(path: Path) -> ExportedProgram:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from graftwork.scaffold import scaffold
+
+from .records import print_json
 
 
 def run_new(kind: str, name: str, output: Path, *, as_json: bool) -> None:
@@ -13,7 +14,7 @@ def run_new(kind: str, name: str, output: Path, *, as_json: bool) -> None:
     files = scaffold(kind, name, output)
     root = files[0].parent
     if as_json:
-        print(json.dumps({"id": name, "kind": kind, "files": [str(path) for path in files]}))
+        print_json({"id": name, "kind": kind, "files": [str(path) for path in files]})
         return
     for path in files:
         print(f"wrote {path}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from graftwork.plugins.options import describe_options
 
 from .lower import chosen
 from .progress import progress
+from .records import print_json
 from .tables import console, folding_table
 
 
@@ -23,7 +23,7 @@ def run_plugins(
         selection = select_plugins(**chosen(enable, disable, option))
         records = [_record(choice) for choice in selection.choices]
     if as_json:
-        print(json.dumps(records, indent=2))
+        print_json(records)
         return
     table = folding_table("id", "kind", "version", "distribution", "enabled", "handles")
     for record in records:

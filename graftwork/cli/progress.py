@@ -7,7 +7,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import TextIO
 
 from rich.console import Console
@@ -20,7 +20,8 @@ def progress(silent: bool = False) -> Iterator[Callable[[str], None]]:
 
     On a terminal a spinner shows the stage and its time; elsewhere each stage is one line.
     Whatever compilers and runtimes write to standard error meanwhile is held back, and shown only
-    where the work ends in an unexpected error.
+    where the work ends in an unexpected error. What a model prints goes to standard error, since
+    standard output is for the result.
     """
     with _quiet() as stream:
         console = Console(file=stream, quiet=silent, markup=False, emoji=False, highlight=False)
@@ -39,15 +40,17 @@ def progress(silent: bool = False) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def _quiet() -> Iterator[TextIO]:
-    """Send file descriptor 2 to a temporary file; yields a stream to the real standard error."""
+    """Send file descriptor 2 to a temporary file, 1 to the real standard error; yields that."""
     from graftwork.plugins.errors import GraftworkError
 
+    sys.stdout.flush()
     sys.stderr.flush()
-    real = os.dup(2)
+    output, real = os.dup(1), os.dup(2)
     with tempfile.TemporaryFile() as held, os.fdopen(real, "w", closefd=True) as stream:
+        os.dup2(stream.fileno(), 1)
         os.dup2(held.fileno(), 2)
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), redirect_stdout(stream):
                 warnings.simplefilter("ignore")
                 yield stream
         except (GraftworkError, KeyboardInterrupt):
@@ -58,4 +61,6 @@ def _quiet() -> Iterator[TextIO]:
             raise
         finally:
             sys.stderr.flush()
+            os.dup2(output, 1)
             os.dup2(stream.fileno(), 2)
+            os.close(output)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,13 @@ import torch
 from torch.utils import _pytree as pytree
 
 from graftwork.backend.staging import publish, staging_directory
-from graftwork.plugins.errors import InputError, RunError
+from graftwork.plugins.errors import InputError
 from graftwork.running.loading import load
 
+from .failures import name_failing
 from .inputs import inputs_for
 from .progress import progress
+from .records import print_json
 from .tables import console, folding_table
 
 
@@ -40,11 +41,8 @@ def run_run(
         announce(f"run {chosen.name}")
         for _ in range(calls):
             given = pytree.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
-            try:
+            with name_failing(file, chosen.name):
                 outputs = chosen(*given[0], **given[1])
-            except RuntimeError as error:
-                first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-                raise RunError(f"{file}: method {chosen.name} failed: {first}") from error
         outputs = pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, outputs)
         if output is not None:
             _save(outputs, output)
@@ -59,7 +57,7 @@ def run_run(
         "outputs": rows,
     }
     if as_json:
-        print(json.dumps(record, indent=2))
+        print_json(record)
         return
     out = console()
     table = folding_table(
@@ -96,7 +94,7 @@ def _save(outputs: Any, output: Path) -> None:
 
 
 def _describe(leaf: Any) -> dict[str, Any]:
-    """A JSON-ready record of one output; a NaN anywhere shows in the numbers as null."""
+    """A record of one output; of a tensor without elements, or complex, no numbers."""
     if not isinstance(leaf, torch.Tensor):
         return {"value": leaf if isinstance(leaf, (int, float, str, type(None))) else str(leaf)}
     record: dict[str, Any] = {
@@ -109,5 +107,5 @@ def _describe(leaf: Any) -> dict[str, Any]:
     if leaf.numel() and not leaf.is_complex():
         values = leaf.double()
         for key, value in (("min", values.min()), ("max", values.max()), ("mean", values.mean())):
-            record[key] = value.item() if value.isfinite() else None
+            record[key] = value.item()
     return record

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 
 from graftwork.plugins.options import split_plugin_list
 
 from .progress import progress
+from .records import print_json
 from .tables import console, folding_table
 
 
@@ -29,7 +29,7 @@ def run_verify(
         )
     failed = [result for result in results if not result.passed]
     if as_json:
-        print(json.dumps([result.to_json() for result in results], indent=2))
+        print_json([result.to_json() for result in results])
         sys.exit(1 if failed else 0)
     out = console()
     table = folding_table("plugin", "property", "examples", "fired", "seconds", "result")

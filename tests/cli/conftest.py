@@ -12,6 +12,7 @@ def graftwork(capfd, monkeypatch, tmp_path):
     """`graftwork("plugins", "--json")` gives (exit code, standard output, standard error)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys, "path", list(sys.path))
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["graftwork", *map(str, arguments)])

@@ -29,6 +29,13 @@ def test_lower_prints_tables_the_artifact_and_progress(graftwork, model_file):
     assert "graftwork: lower ..." in err
 
 
+def test_a_lowering_that_fails_leaves_the_report_as_it_was(graftwork, model_file, tmp_path):
+    (tmp_path / "r.html").write_text("before")
+    code, _, _ = graftwork("lower", f"{model_file}:Spectrum", "-o", "out", "--report", "r.html")
+    assert code == 1 and (tmp_path / "r.html").read_text() == "before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.html", "tiny_model.py"]
+
+
 def test_report_shows_what_fired_where_before_and_after(graftwork, model_file, tmp_path):
     graftwork("lower", f"{model_file}:Tiny", "-o", "out", "--report", "r.html")
     page = (tmp_path / "r.html").read_text()
@@ -107,11 +114,18 @@ def test_wrong_request_is_one_line_and_writes_nothing(
         (["--option", "detach-copy.a=1"], "has no options"),
         (["--arch", "sm_90"], "target cpu takes no arch"),
         (["--name", "../up"], "is no file name"),
+        (
+            ["--report", "out/tiny.pte"],
+            "--report out/tiny.pte must name a file that ends in .html",
+        ),
+        (["--report", "folder.html"], "must name a file that ends in .html"),
+        (["--report", "tiny_model.py/r.html"], "cannot write to tiny_model.py"),
     ],
 )
 def test_wrong_option_is_one_line_and_writes_nothing(
     graftwork, model_file, tmp_path, arguments, message
 ):
+    (tmp_path / "folder.html").mkdir()
     code, _, err = graftwork("lower", f"{model_file}:Tiny", "-o", "out", *arguments)
     assert code == 2
     assert message in err

@@ -9,13 +9,20 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from .errors import BrokenPluginError, ConfigurationError, PluginClashError, UnknownPluginError
+from .errors import (
+    BrokenPluginError,
+    ConfigurationError,
+    OptionError,
+    PluginClashError,
+    UnknownPluginError,
+)
 from .options import build_options, format_plugin_text, parse_plugin_text, split_plugin_list
 from .ordering import order_plugins
 from .registry import Plugin, installed_plugins
@@ -114,15 +121,15 @@ def select_plugins(
         if not plugin.broken
     }
     decided |= {plugin: (False, f"broken: {plugin.broken}") for plugin in plugins if plugin.broken}
-    raw: dict[Plugin, dict[str, Any]] = {plugin: {} for plugin in plugins}
+    given: dict[Plugin, dict[str, Mapping[str, Any]]] = {plugin: {} for plugin in plugins}
     for layer in layers:
-        _apply(layer, plugins, decided, raw)
+        _apply(layer, plugins, decided, given)
     choices = tuple(
         Choice(
             plugin,
             wanted,
             reason,
-            build_options(plugin.id, plugin.info.options, raw[plugin]) if wanted else None,
+            _build_options(plugin, given[plugin]) if wanted else None,
         )
         for plugin, (wanted, reason) in decided.items()
     )
@@ -148,13 +155,14 @@ def _apply(
     layer: Layer,
     plugins: Sequence[Plugin],
     decided: dict[Plugin, tuple[bool, str]],
-    raw: dict[Plugin, dict[str, Any]],
+    given: dict[Plugin, dict[str, Mapping[str, Any]]],
 ) -> None:
+    options: dict[Plugin, dict[str, Any]] = defaultdict(dict)
     for text in layer.disable:
         for plugin in _named(text, plugins, layer.name):
             decided[plugin] = (False, f"disabled by {layer.name}")
     for text in layer.enable:
-        name, given = parse_plugin_text(text)
+        name, raw = parse_plugin_text(text)
         for plugin in _named(name, plugins, layer.name):
             if plugin.broken and name == ALL:
                 continue
@@ -164,10 +172,22 @@ def _apply(
                     f"cannot be used: {plugin.broken}; mend or uninstall {plugin.distribution}"
                 )
             decided[plugin] = (True, f"enabled by {layer.name}")
-            raw[plugin].update(given)
+            options[plugin].update(raw)
     for name, typed in layer.options.items():
         for plugin in _named(name, plugins, layer.name):
-            raw[plugin].update(typed)
+            options[plugin].update(typed)
+    for plugin, values in options.items():
+        if values:
+            given[plugin][layer.name] = values
+
+
+def _build_options(plugin: Plugin, given: Mapping[str, Mapping[str, Any]]) -> Any:
+    """The options of all layers, the later ones first; an error names who gave them."""
+    merged = {key: value for values in given.values() for key, value in values.items()}
+    try:
+        return build_options(plugin.id, plugin.info.options, merged)
+    except OptionError as error:
+        raise OptionError(f"{error} (given by {', '.join(given)})") from error
 
 
 def _named(text: str, plugins: Sequence[Plugin], source: str) -> list[Plugin]:
@@ -205,23 +225,22 @@ def _configured(directory: Path) -> Layer:
         if not path.is_file():
             continue
         try:
-            table = (
-                tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("graftwork")
-            )
+            tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise ConfigurationError(f"{path} cannot be read: {error}") from error
-        if table is not None:
-            return _read_table(table, path)
+        if isinstance(tool, dict) and "graftwork" in tool:
+            return _read_table(tool["graftwork"], path)
     return Layer("pyproject.toml")
 
 
 def _read_table(table: Any, path: Path) -> Layer:
     where = f"[tool.graftwork] in {path}"
-    unknown = set(table) - {"enable", "disable", "options"} if isinstance(table, dict) else {table}
+    if not isinstance(table, dict):
+        raise ConfigurationError(f"{where} must be a table, not {table!r}")
+    unknown = set(table) - {"enable", "disable", "options"}
     if unknown:
         raise ConfigurationError(
-            f"{where}: unknown entry {', '.join(map(str, sorted(unknown)))}; "
-            "known: enable, disable, options"
+            f"{where}: unknown entry {', '.join(sorted(unknown))}; known: enable, disable, options"
         )
     for key in ("enable", "disable"):
         value = table.get(key, [])

@@ -167,9 +167,23 @@ def test_cycle_is_an_error_that_prints_it(make_plugin, tmp_path):
         ("[tool.graftwork]\nenabled = []", "unknown entry enabled"),
         ('[tool.graftwork]\nenable = "alpha"', "enable must be a list"),
         ("[tool.graftwork]\noptions = 3", "options must be tables"),
-        ("[tool]\ngraftwork = 3", "unknown entry 3"),
+        ("[tool]\ngraftwork = 3", "must be a table, not 3"),
+        ("[tool]\ngraftwork = ['a']", "must be a table"),
     ],
 )
 def test_unreadable_configuration_names_the_file(select, toml, message):
     with pytest.raises(ConfigurationError, match=message):
         select(toml=toml)
+
+
+def test_a_pyproject_whose_tool_is_no_table_asks_for_nothing(select):
+    assert ids(select(toml="tool = 3")) == ["alpha", "gamma"]
+
+
+def test_an_option_error_names_who_gave_the_options(select):
+    toml = "[tool.graftwork.options.alpha]\nlevel = 'high'"
+    with pytest.raises(OptionError, match=r"level=high does not fit.*\(given by .*pyproject.toml"):
+        select(toml=toml)
+    assert select(enable=["alpha{level=3}"], toml=toml).find("alpha").options.level == 3
+    with pytest.raises(OptionError, match=r"\(given by this call\)"):
+        select(enable=["alpha{level=high}"], toml="")

@@ -40,10 +40,17 @@ def pytest_collection_modifyitems(
     wanted = config.getoption("--graftwork")
     if wanted is None:
         return
+    from .errors import GraftworkError
     from .registry import installed_plugins
     from .verification import list_promises
 
     ids = [name.strip() for name in wanted.split(",") if name.strip()]
+    try:
+        promises = list_promises(ids)
+    except GraftworkError as error:
+        raise pytest.UsageError(
+            f"{error}; write --graftwork=ID,... or, for all plugins, --graftwork after the paths"
+        ) from error
     if not ids:
         items += [
             BrokenPluginItem.from_parent(session, name=f"graftwork::{plugin.id}", plugin=plugin)
@@ -54,7 +61,7 @@ def pytest_collection_modifyitems(
         PropertyItem.from_parent(
             session, name=f"graftwork::{plugin.id}::{promise.name}", plugin=plugin, promise=promise
         )
-        for plugin, promise in list_promises(ids)
+        for plugin, promise in promises
     ]
 
 

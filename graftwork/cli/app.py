@@ -17,6 +17,7 @@ import click
 from graftwork import __version__
 
 from .failures import leave_with, stop_on_signals
+from .streams import settle_streams
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -228,9 +229,11 @@ def new(**arguments: Any) -> None:
 
 def main() -> NoReturn:
     """Run the command line and leave with its exit code."""
+    settle_streams()
     stop_on_signals()
     try:
         code = app(standalone_mode=False)
+        sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
         leave_with(error, as_json="--json" in sys.argv)
     sys.exit(code if isinstance(code, int) else 0)

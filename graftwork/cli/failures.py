@@ -14,6 +14,7 @@ from typing import NoReturn
 import click
 
 from .records import print_json
+from .streams import is_output_lost
 
 
 class Stopped(KeyboardInterrupt):
@@ -48,6 +49,9 @@ def leave_with(error: BaseException, as_json: bool) -> NoReturn:
         kind, message = "Interrupted", "interrupted, nothing was written"
         if not as_json:
             click.echo(f"graftwork: {message}", err=True)
+    elif isinstance(error, OSError) and is_output_lost():
+        code = 1
+        print(f"graftwork: cannot write to standard output: {error.strerror}", file=sys.stderr)
     elif _is_foreseen(error):
         code = getattr(error, "exit_code", 1)
         if not as_json:

@@ -46,7 +46,10 @@ def _quiet() -> Iterator[TextIO]:
     sys.stdout.flush()
     sys.stderr.flush()
     output, real = os.dup(1), os.dup(2)
-    with tempfile.TemporaryFile() as held, os.fdopen(real, "w", closefd=True) as stream:
+    with (
+        tempfile.TemporaryFile() as held,
+        os.fdopen(real, "w", errors="backslashreplace") as stream,
+    ):
         os.dup2(stream.fileno(), 1)
         os.dup2(held.fileno(), 2)
         try:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import hypothesis
+import torch
 from hypothesis import HealthCheck, Phase
 
 from .checking import Checked, Mismatch, check_case, check_refusal, find_plugin
@@ -73,10 +74,12 @@ def verify(
     Raises:
         UnknownPluginError: an id nobody provides.
         BrokenPluginError: a plugin named cannot be imported, or its properties cannot be read.
-        InputError: `examples` is not positive.
+        InputError: `examples` is not positive, or there is no GPU for `cuda`.
     """
     if examples < 1:
         raise InputError(f"examples must be at least 1, not {examples}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError("the device cuda needs a GPU; this machine has none")
     results = []
     for plugin, promise in list_promises(ids):
         on_property(plugin, promise)

@@ -52,7 +52,7 @@ class UnloweredReport:
         """Every operator noted, most frequent first, each with its remedy."""
         providers = _providers(self._selection, self._context) if self._found else {}
         for entry in self._found.values():
-            entry.remedy = entry.remedy or _remedy(entry.op, providers)
+            entry.remedy = entry.remedy or _remedy(entry.op, providers, self._selection)
         return sorted(self._found.values(), key=lambda entry: (-entry.count, entry.op))
 
     def raise_if_any(self) -> None:
@@ -69,12 +69,14 @@ class UnloweredReport:
         raise NotLowerableError("\n".join(lines))
 
 
-def _remedy(op: str, providers: dict[str, Plugin]) -> str:
+def _remedy(op: str, providers: dict[str, Plugin], selection: Selection) -> str:
     base = op.split(".")[0]
     plugin = providers.get(base)
     if plugin is not None:
         return f"plugin '{plugin.id}' provides it and is disabled: --enable {plugin.id}"
     name = base.split("::")[-1].strip("_").replace("_", "-")
+    while selection.find(name) is not None:
+        name = f"my-{name}"
     return f"no plugin provides it: graftwork new decomposition {name}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.resources
 import re
 import string
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from graftwork.backend.staging import publish, staging_directory
 from graftwork.plugins.errors import InputError
+from graftwork.plugins.registry import ENTRY_POINT_GROUP
 
 KINDS = ("decomposition", "pass")
 
@@ -22,10 +24,13 @@ def scaffold(kind: str, name: str, directory: Path) -> list[Path]:
         directory: where the package's folder is made; the folder must not exist yet.
 
     Raises:
-        InputError: the name is no kebab-case id, or the folder exists or cannot be written.
+        InputError: the name is no kebab-case id or an installed plugin's, or the folder exists
+            or cannot be written.
     """
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise InputError(f"'{name}' is not kebab-case; write for example 'my-{kind}'")
+    if importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=name):
+        raise InputError(f"a plugin '{name}' is installed already; take another name")
     distribution = f"graftwork-{name}"
     if (directory / distribution).exists():
         raise InputError(f"{directory / distribution} exists already; take another name or -o")

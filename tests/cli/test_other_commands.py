@@ -41,6 +41,12 @@ def test_verify_refuses_an_unknown_id_and_no_examples(graftwork):
     assert code == 2 and "at least 1" in err
 
 
+def test_verify_on_a_gpu_that_is_not_there_is_a_wrong_request(graftwork, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    code, out, err = graftwork("verify", "detach-copy", "--device", "cuda")
+    assert code == 2 and out == "" and "needs a GPU; this machine has none" in err
+
+
 def test_scaffolded_packages_pass_their_own_tests_at_once(graftwork, tmp_path):
     for kind, name in (("decomposition", "my-op"), ("pass", "my-pass")):
         code, _, _ = graftwork("new", kind, name, "-o", "made")
@@ -67,6 +73,8 @@ def test_new_refuses_a_bad_name_and_an_existing_folder(graftwork):
     assert graftwork("new", "pass", "mine", "-o", "made")[0] == 0
     code, _, err = graftwork("new", "pass", "mine", "-o", "made")
     assert code == 2 and "exists already" in err
+    code, _, err = graftwork("new", "decomposition", "sort")
+    assert code == 2 and "a plugin 'sort' is installed already" in err
 
 
 def test_help_and_version_import_no_torch():

@@ -17,8 +17,9 @@ from typing import Any
 from graftwork.backend.patches.shared import SharedPatch
 from graftwork.backend.patching import Patches
 from graftwork.plugins import torch_private
+from graftwork.plugins.errors import InputError
 
-__all__ = ["portable_host", "portable_host_options"]
+__all__ = ["portable_host", "portable_host_options", "require_compiler"]
 
 _NO_WIDTH = 1  # no vector extension's, so none is used
 
@@ -34,6 +35,19 @@ def portable_host_options() -> dict[str, object]:
 def portable_host() -> AbstractContextManager[None]:
     """What the options do not reach; to be held while compiling under them."""
     return _patch.held()
+
+
+def require_compiler() -> None:
+    """See that there is a C++ compiler.
+
+    Raises:
+        InputError: there is none; names what was tried.
+    """
+    try:
+        torch_private.inductor_cpp_builder().get_cpp_compiler()
+    except Exception as error:  # torch's own kinds, another one for each reason
+        first = str(error).strip().split("\n")[0]
+        raise InputError(f"{first}; install g++, or set CXX to a C++ compiler") from error
 
 
 def _has_option() -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from graftwork import __version__
 from graftwork.backend.program_file import ProgramFile
 from graftwork.backend.signature import Signature
 from graftwork.plugins import LoweringContext, RewriteLog, Selection
+from graftwork.plugins.errors import InputError
 
 ENTRY_NAME = "graftwork.json"
 FORMAT = 1
@@ -58,9 +60,28 @@ def make_manifest(
 
 
 def read_program_manifest(program: ProgramFile) -> dict[str, Any] | None:
-    """The manifest embedded in a .pte; None in one that graftwork did not write."""
+    """The manifest embedded in a .pte; None in one that graftwork did not write.
+
+    Raises:
+        InputError: it is damaged.
+    """
     entry = program.named_data.get(ENTRY_NAME)
-    return None if entry is None else dict(json.loads(bytes(entry)))
+    return None if entry is None else parse_manifest(bytes(entry), program.path)
+
+
+def parse_manifest(text: bytes, path: Path) -> dict[str, Any]:
+    """The manifest as `make_manifest` wrote it.
+
+    Raises:
+        InputError: it is damaged; names the file.
+    """
+    try:
+        record = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: its manifest cannot be read: {error}") from error
+    if not isinstance(record, dict):
+        raise InputError(f"{path} is damaged: its manifest is no record")
+    return record
 
 
 def _version(distribution: str) -> str | None:

@@ -70,8 +70,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class ProgramFile:
-    """A .pte: its methods and its named data, which stays in the file until it is read."""
+    """A .pte: its path, methods and named data, which stays in the file until it is read."""
 
+    path: Path
     plans: tuple[Plan, ...]
     named_data: Mapping[str, memoryview] = field(repr=False)
 
@@ -102,9 +103,8 @@ def read_program_file(path: Path) -> ProgramFile:
 
         plans = program.tables(1, lambda table: _plan(table, processed))
         named = program.tables(7, lambda entry: (entry.text(0), entry.number(1, "I")))
-        return ProgramFile(
-            tuple(plans), {key: _cut(data, base, segments[index]) for key, index in named}
-        )
+        held = {key: _cut(data, base, segments[index]) for key, index in named}
+        return ProgramFile(path, tuple(plans), held)
     except (struct.error, ValueError, IndexError) as error:
         raise InputError(f"{path} is not a readable ExecuTorch program: {error}") from error
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
+from graftwork.backend.targets.aoti import is_package
 from graftwork.plugins.errors import InputError
 
 
@@ -155,6 +156,8 @@ def _search(folder: Path) -> None:
 
 
 def _load_exported(path: Path) -> ExportedProgram:
+    if is_package(path):
+        raise InputError(f"{path} is an AOTInductor package, so it is lowered already")
     try:
         return torch.export.load(path)
     except Exception as error:

@@ -5,8 +5,9 @@ import zipfile
 
 import pytest
 
+from graftwork.backend.targets import find_target
 from graftwork.backend.targets.aoti import refuse_own_runtime
-from graftwork.plugins.errors import NotLowerableError
+from graftwork.plugins.errors import InputError, NotLowerableError
 
 SOURCE = """
 #include <stdexcept>
@@ -34,3 +35,10 @@ def test_a_library_with_a_cpp_runtime_of_its_own_is_refused(tmp_path, monkeypatc
 
 def test_a_library_that_shares_it_is_taken(tmp_path):
     refuse_own_runtime(package(tmp_path))
+
+
+def test_a_compiler_that_cannot_be_run_is_named(monkeypatch):
+    """Patches of the compile failed on it, and were blamed."""
+    monkeypatch.setattr("torch._inductor.config.cpp.cxx", (None, "/nope/g++"))
+    with pytest.raises(InputError, match=r"No working C\+\+ compiler.*/nope/g\+\+.*set CXX"):
+        find_target("aoti").check((), {}, 1)

@@ -1,8 +1,20 @@
 """`graftwork lower`: what it prints, what it writes, what it refuses."""
 
+import io
 import json
+import zipfile
 
 import pytest
+
+
+def zipped(name):
+    """An archive with a compiled library and that entry, but for a saved program without one."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        archive.writestr(name, b"\xff")
+        if "models" not in name:
+            archive.writestr("a/data/aotinductor/model/l.so", b"")
+    return held.getvalue()
 
 
 def written(tmp_path):
@@ -78,6 +90,7 @@ def test_operator_nobody_handles_is_named_with_line_and_scaffold(graftwork, mode
         ("tiny_model.py:NeedsSize", "cannot be made without arguments"),
         ("tiny_model.py", "is not FILE.py:NAME"),
         ("no.such.module:Tiny", "module no.such.module cannot be imported"),
+        ("package.pt2", "package.pt2 is an AOTInductor package, so it is lowered already"),
         ("missing.pt2", "missing.pt2 cannot be loaded as an exported program: no such file"),
         ("broken.py:Tiny", "broken.py cannot be imported: SyntaxError"),
         ("no_inputs.py:Tiny", "offers no inputs; define example_inputs()"),
@@ -91,6 +104,7 @@ def test_wrong_request_is_one_line_and_writes_nothing(
 ):
     body = model_file.read_text().split("def example_inputs")[0]
     (tmp_path / "broken.py").write_text("def")
+    (tmp_path / "package.pt2").write_bytes(zipped("a/extra/graftwork.json"))
     (tmp_path / "no_inputs.py").write_text(body)
     (tmp_path / "bad_inputs.py").write_text(body + "def example_inputs():\n    return []\n")
     (tmp_path / "failing_inputs.py").write_text(body + "def example_inputs():\n    1 / 0\n")
@@ -118,6 +132,7 @@ def test_wrong_request_is_one_line_and_writes_nothing(
             ["--report", "out/tiny.pte"],
             "--report out/tiny.pte must name a file that ends in .html",
         ),
+        (["--target", "cuda", "--arch", "sm_75"], "architecture 'sm_75'; known: sm_80, "),
         (["--report", "folder.html"], "must name a file that ends in .html"),
         (["--report", "tiny_model.py/r.html"], "cannot write to tiny_model.py"),
     ],
@@ -167,6 +182,19 @@ def test_inspect_reads_the_plugin_set_back(graftwork, model_file, tmp_path):
     assert "detach-copy" in out
 
 
+def test_a_damaged_program_is_named(graftwork, model_file, tmp_path):
+    graftwork("lower", f"{model_file}:Tiny", "-o", "out")
+    path = tmp_path / "out" / "tiny.pte"
+    data = path.read_bytes()
+    start = data.index(b'{"archs"')
+    size = json.JSONDecoder().raw_decode(data[start:].decode("latin-1"))[1]
+    for damage in (b"[1]", b"{'", b"\xff"):
+        path.write_bytes(data[:start] + damage.ljust(size) + data[start + size :])
+        for command in ("inspect", "run"):
+            code, _, err = graftwork(command, path)
+            assert code == 2 and "tiny.pte is damaged: its manifest" in err
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -174,6 +202,8 @@ def test_inspect_reads_the_plugin_set_back(graftwork, model_file, tmp_path):
         ("a.txt", b"x", "neither a .pte nor a .pt2"),
         ("a.pte", b"rubbish", "not a readable ExecuTorch program"),
         ("a.pt2", b"rubbish", "not a readable package"),
+        ("zip.pt2", zipped("saved/models/model.json"), "zip.pt2 is not an AOTInductor package"),
+        ("damaged.pt2", zipped("a/extra/graftwork.json"), "damaged.pt2 is damaged: its manifest"),
     ],
 )
 def test_inspect_refuses_what_it_cannot_read(graftwork, tmp_path, name, content, message):

@@ -52,7 +52,6 @@ class Gpu:
 # arch, card, processors, memory, shared memory a block and a processor, threads a processor,
 # L2, clock, DRAM, then operations a processor and clock: half, TF32, float32.
 _TABLE: tuple[tuple[Any, ...], ...] = (
-    ("sm_75", "Tesla T4", 40, 16, 65536, 65536, 1024, 4, 1.2, 320, 1024, 128, 128),
     ("sm_80", "NVIDIA A100 80GB", 108, 80, 166912, 167936, 2048, 40, 1.35, 2039, 2048, 1024, 128),
     ("sm_86", "NVIDIA A10", 72, 24, 101376, 102400, 1536, 6, 1.5, 600, 1024, 512, 256),
     ("sm_87", "Jetson AGX Orin", 16, 64, 166912, 167936, 1536, 4, 1.2, 205, 2048, 1024, 256),

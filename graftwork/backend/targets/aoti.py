@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,8 @@ from typing import Any
 import torch
 
 from graftwork.backend.elf import read_elf
-from graftwork.backend.manifest import ENTRY_NAME
+from graftwork.backend.host import require_compiler
+from graftwork.backend.manifest import ENTRY_NAME, parse_manifest
 from graftwork.backend.refusals import refusal_of
 from graftwork.backend.request import BuildRequest
 from graftwork.plugins.errors import InputError, NotLowerableError
@@ -31,13 +31,14 @@ class AotiTarget:
         return str(settings.get("device") or "cpu")
 
     def check(self, archs: Sequence[str], settings: Mapping[str, Any], methods: int) -> None:
-        """One method, and a GPU where one is asked for."""
+        """One method, a C++ compiler, and a GPU where one is asked for."""
         others = {key: value for key, value in settings.items() if key != "device"}
         refuse_settings(self.name, archs, others)
         if methods != 1:
             raise InputError(f"target aoti takes one method, not {methods}; take cpu or cuda")
         if self.device(settings) == "cuda" and not torch.cuda.is_available():
             raise InputError("target aoti on device cuda needs a GPU; this machine has none")
+        require_compiler()
 
     def build(self, request: BuildRequest) -> list[Path]:
         """Compile and package; the manifest becomes an entry of the archive."""
@@ -96,6 +97,7 @@ def refuse_own_runtime(package: Path) -> None:
                 )
 
 
+_LIBRARIES = "/data/aotinductor/"
 _THROW = "__cxa_throw"  # a function of the C++ runtime that any of its copies has
 
 
@@ -105,9 +107,19 @@ def read_package_manifest(path: Path) -> dict[str, Any] | None:
     Raises:
         InputError: the file is no readable package.
     """
+    if path.exists() and zipfile.is_zipfile(path) and not is_package(path):
+        raise InputError(f"{path} is not an AOTInductor package: it holds no compiled library")
     try:
         with zipfile.ZipFile(path) as archive:
             names = [n for n in archive.namelist() if n.endswith(f"/extra/{ENTRY_NAME}")]
-            return dict(json.loads(archive.read(names[0]))) if names else None
-    except (zipfile.BadZipFile, OSError, json.JSONDecodeError) as error:
+            return parse_manifest(archive.read(names[0]), path) if names else None
+    except (zipfile.BadZipFile, OSError) as error:
         raise InputError(f"{path} is not a readable package: {error}") from error
+
+
+def is_package(path: Path) -> bool:
+    """Whether the file is an AOTInductor package; a program of `torch.export.save` is none."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(_LIBRARIES in name for name in archive.namelist())

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from graftwork.backend.data_names import DEFAULT_DATA_NAME, check_data_name
+from graftwork.backend.host import require_compiler
 from graftwork.backend.in_parallel import run_all
 from graftwork.backend.manifest import ENTRY_NAME
 from graftwork.backend.outputs import make_outputs_contiguous
@@ -61,6 +62,7 @@ class CudaTarget:
             raise InputError("this machine has no GPU; name the one to compile for: --arch sm_90")
         if shutil.which("g++") is None:
             raise InputError("target cuda compiles C++: install g++")
+        require_compiler()
 
     def build(self, request: BuildRequest) -> list[Path]:
         """Compile for each architecture, audit each library, then write the files."""

@@ -6,6 +6,8 @@ import sys
 import pytest
 import torch
 
+from graftwork.cli.models import load_model
+
 IMPORTS_LATE = """
 import torch
 
@@ -127,6 +129,8 @@ def test_a_saved_program_is_timed_on_its_own_inputs(graftwork, tmp_path):
 
     inputs = (torch.ones(3),), {"scale": torch.ones(3)}
     torch.export.save(torch.export.export(Scaled(), *inputs), tmp_path / "saved.pt2")
+    loaded = load_model("saved.pt2")
+    assert torch.equal(loaded.inputs[0], torch.ones(3)) and list(loaded.kwargs) == ["scale"]
     assert graftwork("lower", "saved.pt2", "-o", "out", "--target", "aoti")[0] == 0
     code, out, _ = graftwork(
         "bench", "out/program.pt2", "--model", "saved.pt2", "--iterations", "1", "--json"

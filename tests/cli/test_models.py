@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 
+from graftwork import lower as graftwork_lower
 from graftwork.cli.models import load_model
 
 IMPORTS_LATE = """
@@ -137,3 +138,13 @@ def test_a_saved_program_is_timed_on_its_own_inputs(graftwork, tmp_path):
     )
     rows = json.loads(out)["rows"]
     assert code == 0 and rows[0]["name"] == "eager" and "failed" not in rows[0]
+
+
+def test_a_saved_program_without_inputs_is_timed_on_drawn_ones(graftwork, tmp_path):
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(3),))
+    assert graftwork_lower(program, directory=tmp_path).artifact.name == "program.pte"
+    program.example_inputs = None
+    torch.export.save(program, tmp_path / "bare.pt2")
+    assert load_model("bare.pt2").inputs == ()
+    command = ["bench", "program.pte", "--model", "bare.pt2", "--iterations", "1"]
+    assert graftwork(*command)[0] == 0

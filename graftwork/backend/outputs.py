@@ -30,22 +30,20 @@ def return_plain_tuples(program: ExportedProgram) -> None:
     if signature is None:
         return
     spec = signature.out_spec
-    tree = pytree.tree_unflatten([None] * spec.num_leaves, spec)
-    plain = pytree.tree_structure(_plain(tree))
+    plain = _plain(spec)
     if plain != spec:
         signature = dataclasses.replace(signature, out_spec=plain)
         program.module_call_graph[:] = [dataclasses.replace(entry, signature=signature), *rest]
 
 
-def _plain(tree: Any) -> Any:
-    def convert(part: Any) -> Any:
-        return tuple(map(_plain, part)) if _is_return_type(part) else part
-
-    return pytree.tree_map(convert, tree, is_leaf=_is_return_type)
-
-
-def _is_return_type(part: Any) -> bool:
-    return type(part).__module__ == "torch.return_types"
+def _plain(spec: Any) -> Any:
+    """The spec alone is read: a container made of anything but its own outputs may differ."""
+    if spec.is_leaf():
+        return spec
+    children = [_plain(child) for child in spec.children()]
+    if spec.type.__module__ == "torch.return_types":
+        return pytree.treespec_tuple(children)
+    return pytree.TreeSpec(spec.type, spec.context, children)
 
 
 def make_outputs_contiguous(program: ExportedProgram) -> int:

@@ -137,7 +137,7 @@ def _in_plan_order(label: str, plan: Plan, library: CompiledLibrary) -> Run:
         raise InputError(f"{label}: its delegate takes what is no input of the program")
     tensors = [place for place in plan.inputs if plan.values[place].kind == "tensor"]
 
-    def run(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def run(inputs: Sequence[torch.Tensor]) -> list[Any]:
         by_place = dict(zip(tensors, inputs, strict=True))
         found = library.run([by_place[place] for place in taken])
 

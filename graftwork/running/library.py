@@ -151,7 +151,7 @@ class CompiledLibrary:
             ctypes.c_bool(True),
         )
 
-    def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         """Call the program on the current stream.
 
         Raises:

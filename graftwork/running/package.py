@@ -15,6 +15,7 @@ import weakref
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import torch
 
@@ -137,7 +138,7 @@ def _through_torch(
             f"{label} cannot be loaded in torch {torch.__version__}: {message}"
         ) from error
 
-    def run(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def run(inputs: Sequence[torch.Tensor]) -> list[Any]:
         return list(loader.run(list(inputs)))
 
     call_spec = loader.get_call_spec()

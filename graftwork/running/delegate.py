@@ -58,8 +58,6 @@ def load_delegates(
 def _data_file(path: Path, given: Path | None, program: ProgramFile) -> Path | None:
     """The .ptd: the one given, else the one beside the .pte under the name that it records."""
     if given is not None:
-        if not given.is_file():
-            raise InputError(f"no file {given}")
         return given
     names = {
         delegate.compile_specs.get("data_name", b"aoti_cuda_blob").decode()

@@ -53,8 +53,8 @@ def load_package(path: Path, signatures: dict[str, Signature]) -> dict[str, Runn
 class _Folder:
     """A temporary folder that goes with the last method that refers to it.
 
-    Kernels in files of their own are read when they are first launched. A plain library on the CPU
-    needs no file once it is loaded, so that a process that is killed leaves none.
+    Kernels in files of their own are read when they are first launched. On the CPU nothing is read
+    once a program is loaded, so its folder goes then, and a process that is killed leaves none.
     """
 
     def __init__(self) -> None:
@@ -106,8 +106,9 @@ def _load(
         signature = Signature(None, None, *spec)
     elif signature.host_constants:
         no_graph = f"its constant {signature.host_constants[0]} is in host memory"
-    done = plain and device == "cpu"
-    return RunnableMethod(run, device, signature, no_graph, keeps=None if done else folder)
+    return RunnableMethod(
+        run, device, signature, no_graph, keeps=folder if device == "cuda" else None
+    )
 
 
 def _device(label: str, files: Sequence[Path]) -> str:

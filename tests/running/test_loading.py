@@ -212,13 +212,21 @@ def test_a_program_of_another_writer_is_checked_by_what_executorch_records(tmp_p
         program(torch.ones(10, 6), torch.ones(10, 6))
 
 
-def test_operators_without_a_c_function_run_through_torchs_own_loader(tmp_path):
+def test_operators_without_a_c_function_run_through_torchs_own_loader(tmp_path, temporary):
     class Inverse(torch.nn.Module):
         def forward(self, x):
             return torch.linalg.qr(x)[1]
 
     artifact = graftwork.lower(Inverse(), (X,), target="aoti", directory=tmp_path).artifact
-    torch.testing.assert_close(graftwork.load(artifact)(X), torch.linalg.qr(X)[1])
+    before = {path.name for path in temporary.iterdir()}
+    program = graftwork.load(artifact)
+    assert {path.name for path in temporary.iterdir()} == before
+    torch.testing.assert_close(program(X), torch.linalg.qr(X)[1])
+
+
+def test_a_data_file_that_is_missing_is_one_error(artifacts, tmp_path):
+    with pytest.raises(InputError, match=r"no file .*nope.ptd"):
+        graftwork.load(artifacts["nested", "cpu"], data=tmp_path / "nope.ptd")
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,10 @@ import torch
 
 from graftwork.backend.elf import read_elf
 from graftwork.backend.manifest import ENTRY_NAME
+from graftwork.backend.outputs import model_outputs, return_no_constants
 from graftwork.backend.refusals import refusal_of
 from graftwork.backend.request import BuildRequest
+from graftwork.backend.signature import Signature
 from graftwork.plugins.errors import InputError, NotLowerableError
 
 from .cpu import refuse_settings
@@ -42,6 +44,7 @@ class AotiTarget:
     def build(self, request: BuildRequest) -> list[Path]:
         """Compile and package; the manifest becomes an entry of the archive."""
         (program,) = request.programs.values()
+        return_no_constants(program)
         path = request.directory / f"{request.name}{self.suffix}"
         with request.compile_patches():
             try:
@@ -66,10 +69,13 @@ class AotiTarget:
         return ""
 
     def run(self, artifact: Path, method: str, inputs: tuple[Any, ...]) -> list[Any]:
-        """Load and run through torch's own package loader."""
+        """Load and run through torch's own package loader, which gives None for constants."""
         loaded = torch._inductor.aoti_load_package(str(artifact))
         tensors = [leaf for leaf in inputs if isinstance(leaf, torch.Tensor)]
-        return list(loaded.loader.run(tensors))
+        manifest = read_package_manifest(artifact)
+        assert manifest is not None  # `build` wrote it
+        signature = Signature.from_json(manifest["signatures"][method])
+        return model_outputs(signature, loaded.loader.run(tensors))
 
 
 def refuse_own_runtime(package: Path) -> None:

@@ -170,9 +170,7 @@ def _is_kind(item: Input, leaf: torch.Tensor, device: torch.device) -> bool:
     )
 
 
-def _refuse_kind(
-    where: str, item: Input, leaf: torch.Tensor, device: torch.device
-) -> NoReturn:
+def _refuse_kind(where: str, item: Input, leaf: torch.Tensor, device: torch.device) -> NoReturn:
     dtype = str(leaf.dtype).removeprefix("torch.")
     if dtype != item.dtype:
         raise InputError(f"{where} must be {item.dtype}, not {dtype}")

@@ -114,7 +114,6 @@ def test_a_tensor_without_memory_of_its_own_is_refused(make, message):
 def test_functional_transforms_are_refused(transform, known):
     """The process ended on them, also for a file that does not say what it takes."""
 
-
     def call(x):
         if known:
             return read({"x": x, "n": 2})

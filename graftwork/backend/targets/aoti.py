@@ -13,10 +13,9 @@ import torch
 
 from graftwork.backend.elf import read_elf
 from graftwork.backend.manifest import ENTRY_NAME
-from graftwork.backend.outputs import model_outputs, return_no_constants
+from graftwork.backend.outputs import return_no_constants
 from graftwork.backend.refusals import refusal_of
 from graftwork.backend.request import BuildRequest
-from graftwork.backend.signature import Signature
 from graftwork.plugins.errors import InputError, NotLowerableError
 
 from .cpu import refuse_settings
@@ -67,15 +66,6 @@ class AotiTarget:
     def why_not_runnable(self) -> str:
         """A package runs on the machine that compiled it."""
         return ""
-
-    def run(self, artifact: Path, method: str, inputs: tuple[Any, ...]) -> list[Any]:
-        """Load and run through torch's own package loader, which gives None for constants."""
-        loaded = torch._inductor.aoti_load_package(str(artifact))
-        tensors = [leaf for leaf in inputs if isinstance(leaf, torch.Tensor)]
-        manifest = read_package_manifest(artifact)
-        assert manifest is not None  # `build` wrote it
-        signature = Signature.from_json(manifest["signatures"][method])
-        return model_outputs(signature, loaded.loader.run(tensors))
 
 
 def refuse_own_runtime(package: Path) -> None:

@@ -4,8 +4,8 @@
 AOTInductor can write down; `return_plain_tuples` makes a tuple of it.
 
 `return x + 1, 3`: AOTInductor returns tensors and None only. `return_no_constants` takes the
-constants out before it compiles, and `model_outputs` puts them back from the recorded signature; it
-also makes a number of `x.shape[0]`, which a compiled library gives as a tensor.
+constants out before it compiles, and `model_outputs` puts them back from the recorded signature.
+It also makes a number of `x.shape[0]`, which a compiled library gives as a tensor.
 
 `return x.t()`: ExecuTorch's CUDA runtime lands an output in a tensor whose layout was planned from
 the program, and takes it from the delegate only where it is contiguous. `make_outputs_contiguous`

@@ -104,7 +104,7 @@ TRANSFORMS = [
 @pytest.mark.filterwarnings("ignore:The PyTorch API of")
 @pytest.mark.parametrize(("make", "message"), STRANGERS)
 def test_a_tensor_without_memory_of_its_own_is_refused(make, message):
-    """The process ended: a compiled program reads an input's memory without a look at its class."""
+    """The process ended: a compiled program reads an input's memory whatever its class."""
     with pytest.raises(InputError, match="input a_x " + message):
         read({"x": make(), "n": 2})
 

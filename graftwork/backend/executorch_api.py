@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from torch.export import ExportedProgram
+from torch.export.graph_signature import TensorArgument
 
 from graftwork.plugins.errors import GraftworkError, InputError, NotLowerableError
 
@@ -22,8 +23,15 @@ def lower_to_xnnpack(programs: Mapping[str, ExportedProgram]) -> Any:
     """An edge program manager with XNNPACK delegates; non-core operators are left for the audit.
 
     Raises:
-        NotLowerableError: ExecuTorch itself refused the program.
+        NotLowerableError: a program has no tensor to return, or ExecuTorch itself refused it.
     """
+    for method, program in programs.items():
+        specs = program.graph_signature.output_specs
+        if not any(isinstance(spec.arg, TensorArgument) for spec in specs):
+            raise NotLowerableError(
+                f"method {method} returns no tensor, and ExecuTorch plans no program without one; "
+                f"return a tensor too, or take target aoti"
+            )
     exir = _exir()
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 

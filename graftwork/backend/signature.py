@@ -13,12 +13,27 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import (
+    ConstantArgument,
+    InputKind,
+    OutputKind,
+    SymBoolArgument,
+    SymFloatArgument,
+    SymIntArgument,
+)
 from torch.utils import _pytree as pytree
 
 from graftwork.plugins.torch_private import FakeTensor, size_in_symbols
 
-__all__ = ["Constant", "Input", "Signature", "Size", "dense_order", "record_signature"]
+__all__ = [
+    "Constant",
+    "Input",
+    "Number",
+    "Signature",
+    "Size",
+    "dense_order",
+    "record_signature",
+]
 
 
 @dataclass(frozen=True)
@@ -83,6 +98,13 @@ class Constant:
 
 
 @dataclass(frozen=True)
+class Number:
+    """An output that is a number, not the same in every call: `int`, `float` or `bool`."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
 class Signature:
     """One method's inputs and outputs, flat, with the trees they come from and go to.
 
@@ -90,6 +112,7 @@ class Signature:
         inputs: the leaves of `in_spec`, which is over (args, kwargs); None in place of all of
             them where an artifact does not say.
         outputs: the leaves of `out_spec`, None for a tensor; None in place of all of them too.
+            Artifacts of older releases have None for a number too.
         in_spec, out_spec: as pytree's `treespec_dumps` writes them, empty where a user's own
             container cannot be written down; the leaves are then taken and given as they are.
         buffers: the buffers that the method writes.
@@ -97,7 +120,7 @@ class Signature:
     """
 
     inputs: tuple[Input | Constant, ...] | None
-    outputs: tuple[Constant | None, ...] | None
+    outputs: tuple[Constant | Number | None, ...] | None
     in_spec: str
     out_spec: str
     buffers: tuple[str, ...] = ()
@@ -107,9 +130,7 @@ class Signature:
         """A JSON-ready record."""
         return {
             "inputs": [_input_to_json(item) for item in self.inputs or ()],
-            "outputs": [
-                None if item is None else {"constant": item.value} for item in self.outputs or ()
-            ],
+            "outputs": [_output_to_json(item) for item in self.outputs or ()],
             "in_spec": self.in_spec,
             "out_spec": self.out_spec,
             "buffers": list(self.buffers),
@@ -121,10 +142,7 @@ class Signature:
         """The signature that `to_json` wrote."""
         return cls(
             tuple(_input_from_json(item) for item in record["inputs"]),
-            tuple(
-                None if item is None else Constant("", item["constant"])
-                for item in record["outputs"]
-            ),
+            tuple(_output_from_json(item) for item in record["outputs"]),
             record["in_spec"],
             record["out_spec"],
             tuple(record["buffers"]),
@@ -154,7 +172,7 @@ def record_signature(program: ExportedProgram, device: str = "") -> Signature:
         else:
             inputs.append(Constant(name, _plain(getattr(spec.arg, "value", example))))
     outputs = [
-        None if (value := _constant_output(spec)) is _NO_CONSTANT else Constant("", value)
+        _output(spec.arg)
         for spec in program.graph_signature.output_specs
         if spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
     ]
@@ -246,11 +264,14 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
-_NO_CONSTANT = object()
+def _output(argument: Any) -> Constant | Number | None:
+    if isinstance(argument, ConstantArgument):
+        return Constant("", _plain(argument.value))
+    kind = _NUMBERS.get(type(argument))
+    return None if kind is None else Number(kind)
 
 
-def _constant_output(spec: Any) -> Any:
-    return _plain(spec.arg.value) if hasattr(spec.arg, "value") else _NO_CONSTANT
+_NUMBERS = {SymIntArgument: "int", SymFloatArgument: "float", SymBoolArgument: "bool"}
 
 
 def _dumped(spec: Any) -> str:
@@ -274,6 +295,18 @@ def _host_constants(program: ExportedProgram) -> Sequence[str]:
         if isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu" and not number:
             found.add(str(spec.target))
     return sorted(found)
+
+
+def _output_to_json(item: Constant | Number | None) -> dict[str, Any] | None:
+    if isinstance(item, Constant):
+        return {"constant": item.value}
+    return None if item is None else {"number": item.kind}
+
+
+def _output_from_json(record: Mapping[str, Any] | None) -> Constant | Number | None:
+    if record is None:
+        return None
+    return Number(record["number"]) if "number" in record else Constant("", record["constant"])
 
 
 def _input_to_json(item: Input | Constant) -> dict[str, Any]:

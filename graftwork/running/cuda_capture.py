@@ -22,7 +22,7 @@ class CudaReplay:
         self,
         graph: torch.cuda.CUDAGraph,
         inputs: Sequence[torch.Tensor],
-        outputs: Sequence[torch.Tensor],
+        outputs: Sequence[Any],
         written: Sequence[int],
     ) -> None:
         self._graph = graph
@@ -31,7 +31,7 @@ class CudaReplay:
         self._written = written
         self._stream = torch.cuda.current_stream()
 
-    def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def __call__(self, inputs: Sequence[torch.Tensor]) -> list[Any]:
         """Copy the inputs in, replay, copy the outputs out; nothing waits for the GPU."""
         stream = torch.cuda.current_stream()
         if stream != self._stream:  # the tensors are shared by all replays
@@ -42,7 +42,7 @@ class CudaReplay:
         self._graph.replay()
         for index in self._written:
             inputs[index].copy_(self._inputs[index])
-        return [output.clone() for output in self._outputs]
+        return [out.clone() if isinstance(out, torch.Tensor) else out for out in self._outputs]
 
 
 class CudaCapture:
@@ -90,12 +90,12 @@ class CudaCapture:
 
 def _record(
     graph: torch.cuda.CUDAGraph, pool: Any, run: Run, inputs: Sequence[torch.Tensor]
-) -> tuple[list[torch.Tensor], BaseException | None, bool]:
+) -> tuple[list[Any], BaseException | None, bool]:
     """The outputs, what went wrong, and whether the capture could be ended.
 
     A failure comes without its traceback, whose frames would keep the tensors alive.
     """
-    outputs: list[torch.Tensor] = []
+    outputs: list[Any] = []
     failure: BaseException | None = None
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's own
     stream.wait_stream(torch.cuda.current_stream())

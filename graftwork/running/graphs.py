@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -22,13 +22,13 @@ WARM_UPS = 3  # as ExecuTorch's CUDA backend; libraries load kernels and make ha
 
 _log = logging.getLogger("graftwork")
 
-Run = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+Run = Callable[[Sequence[torch.Tensor]], list[Any]]  # an output may be None, or a number
 
 
 class Replay(Protocol):
     """A captured call: new values for its inputs, new tensors for its outputs."""
 
-    def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def __call__(self, inputs: Sequence[torch.Tensor]) -> list[Any]:
         """Replay on inputs of the captured shapes."""
 
 
@@ -65,7 +65,7 @@ class GraphedRun:
         """Whether calls are replays by now."""
         return self._replay is not None
 
-    def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def __call__(self, inputs: Sequence[torch.Tensor]) -> list[Any]:
         """Run one call; a replay refuses inputs of other shapes than the captured ones.
 
         Raises:

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from graftwork.backend.signature import Constant, Input, Signature, Size
 from graftwork.plugins.errors import InputError
+from graftwork.plugins.torch_private import has_memory, without_subclass
 
 __all__ = ["InputReader", "arrange", "is_tuple_of_leaves", "load_spec"]
 
@@ -70,13 +71,16 @@ class InputReader:
         if self._flat and not any(isinstance(arg, (tuple, list, dict)) for arg in args):
             return list(args)
         nested = (args, {name: kwargs[name] for name in self._names})
-        leaves, found = pytree.tree_flatten(nested)
-        if found != self._spec:
+        try:  # takes the entries of a dict in any order
+            leaves = list(self._spec.flatten_up_to(nested))
+        except ValueError:
+            leaves = None
+        if leaves is None or not all(map(pytree.tree_is_leaf, leaves)):
             raise InputError(
                 f"method {self._method} takes inputs nested as {_outline(self._spec)}; "
-                f"got {_outline(found)}"
+                f"got {_outline(pytree.tree_structure(nested))}"
             )
-        return list(leaves)
+        return leaves
 
     def check(self, leaves: Sequence[Any]) -> list[torch.Tensor]:
         """The tensors among the leaves, in the layout that the program was compiled for.
@@ -85,7 +89,9 @@ class InputReader:
             InputError: another count, dtype, shape, device or constant.
         """
         if self._inputs is None:
-            return [leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+            given = enumerate(leaves)
+            found = [(str(n), leaf) for n, leaf in given if isinstance(leaf, torch.Tensor)]
+            return [self._in_memory(n, self._plain(n, leaf)).detach() for n, leaf in found]
         if len(leaves) != len(self._inputs):
             names = ", ".join(item.name for item in self._inputs)
             raise InputError(
@@ -96,18 +102,38 @@ class InputReader:
         symbols: dict[str, tuple[int, str]] = {}
         for item, leaf in zip(self._inputs, leaves, strict=True):
             if isinstance(item, Constant):
-                _check_constant(self._where(item), item, leaf)
+                _check_constant(self._where(item.name), item, leaf)
                 continue
             device = self._devices[item.device]
-            if not isinstance(leaf, torch.Tensor) or not _is_kind(item, leaf, device):
-                _refuse_kind(self._where(item), item, leaf, device)
-            if leaf.shape != item.shape:
-                _check_shape(self._where(item), item, leaf.shape, symbols)
-            tensors.append(arrange(leaf.detach() if leaf.requires_grad else leaf, item))
+            tensor = self._plain(item.name, leaf)
+            if not _is_kind(item, tensor, device):
+                _refuse_kind(self._where(item.name), item, tensor, device)
+            self._in_memory(item.name, tensor)
+            if tensor.shape != item.shape:
+                _check_shape(self._where(item.name), item, tensor.shape, symbols)
+            tensors.append(arrange(tensor.detach() if tensor.requires_grad else tensor, item))
         return tensors
 
-    def _where(self, item: Input | Constant) -> str:
-        return f"method {self._method}, input {item.name}"
+    def _plain(self, name: str, leaf: Any) -> torch.Tensor:
+        if not isinstance(leaf, torch.Tensor):
+            raise InputError(f"{self._where(name)} must be a tensor, not a {type(leaf).__name__}")
+        plain = without_subclass(leaf)
+        if plain is None:
+            raise InputError(
+                f"{self._where(name)} must be a plain tensor, not a {type(leaf).__name__}"
+            )
+        return plain
+
+    def _in_memory(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        if not has_memory(tensor):
+            raise InputError(
+                f"{self._where(name)} has no memory of its own to read, as inside torch.vmap "
+                f"and torch.func.grad"
+            )
+        return tensor
+
+    def _where(self, name: str) -> str:
+        return f"method {self._method}, input {name}"
 
 
 def arrange(tensor: torch.Tensor, item: Input) -> torch.Tensor:
@@ -140,18 +166,18 @@ def _is_kind(item: Input, leaf: torch.Tensor, device: torch.device) -> bool:
         leaf.dtype is getattr(torch, item.dtype)
         and leaf.device == device
         and leaf.layout is torch.strided
+        and not leaf.is_nested
     )
 
 
-def _refuse_kind(where: str, item: Input, leaf: Any, device: torch.device) -> NoReturn:
-    if not isinstance(leaf, torch.Tensor):
-        raise InputError(f"{where} must be a tensor, not a {type(leaf).__name__}")
+def _refuse_kind(where: str, item: Input, leaf: torch.Tensor, device: torch.device) -> NoReturn:
     dtype = str(leaf.dtype).removeprefix("torch.")
     if dtype != item.dtype:
         raise InputError(f"{where} must be {item.dtype}, not {dtype}")
     if leaf.device != device:
         raise InputError(f"{where} must be on {device}, not on {leaf.device}")
-    raise InputError(f"{where} must be a dense tensor, not {leaf.layout}")
+    layout = "nested" if leaf.is_nested else leaf.layout
+    raise InputError(f"{where} must be a dense tensor, not {layout}")
 
 
 def _check_shape(

@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import hashlib
 import os
+import re
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -81,10 +83,10 @@ class CompiledLibrary:
         self._label = label
         self._on_gpu = device == "cuda"
         try:
-            self._library = ctypes.CDLL(os.fspath(path))
+            self._library = _open(path, torch.cuda.current_device() if self._on_gpu else None)
             self._single = self._library.AOTInductorModelContainerRunSingleThreaded
         except (OSError, AttributeError) as error:
-            message = str(error).replace(os.fspath(path), "its compiled library")
+            message = re.sub(r"/proc/self/fd/\d+", "its compiled library", str(error))
             raise InputError(
                 f"{label} cannot be loaded in torch {torch.__version__}: {message}"
             ) from error
@@ -151,7 +153,7 @@ class CompiledLibrary:
             ctypes.c_bool(True),
         )
 
-    def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         """Call the program on the current stream.
 
         Raises:
@@ -195,6 +197,30 @@ class CompiledLibrary:
         if read is not None and not read(ctypes.byref(text)) and text.value:
             return text.value.decode("utf-8", "replace").strip().splitlines()[0]
         return "its compiled library reports an error"
+
+
+_opened: dict[tuple[bytes, int | None], ctypes.CDLL] = {}
+_opening = threading.Lock()
+
+
+def _open(path: Path, gpu: int | None) -> ctypes.CDLL:
+    """The library, once in a process for each content and GPU; every load makes its own container.
+
+    C++ keeps a library with unique symbols in memory for good, so that each opening of a copy
+    would take its size again. It is opened by a file descriptor, and that is kept: a library may
+    read weights appended to its file whenever a container is made, also when its path is gone.
+    """
+    with path.open("rb") as file:
+        key = hashlib.sha256(file.read()).digest(), gpu
+        with _opening:
+            if key not in _opened:
+                kept = os.dup(file.fileno())
+                try:
+                    _opened[key] = ctypes.CDLL(f"/proc/self/fd/{kept}")
+                except OSError:
+                    os.close(kept)
+                    raise
+            return _opened[key]
 
 
 _bound = threading.local()

@@ -46,8 +46,9 @@ def load(
         InputError: no such file, another kind of file, or one that cannot run on this machine.
     """
     path = Path(artifact)
-    if not path.is_file():
-        raise InputError(f"no file {path}")
+    for file in (path, *([Path(data)] if data is not None else [])):
+        if not file.is_file():
+            raise InputError(f"no file {file}")
     if path.suffix == ".pt2":
         from .package import load_package
 

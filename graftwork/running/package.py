@@ -15,6 +15,7 @@ import weakref
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import torch
 
@@ -52,7 +53,8 @@ def load_package(path: Path, signatures: dict[str, Signature]) -> dict[str, Runn
 class _Folder:
     """A temporary folder that goes with the last method that refers to it.
 
-    Kernels in files of their own are read when they are first launched.
+    Kernels in files of their own are read when they are first launched. On the CPU nothing is read
+    once a program is loaded, so its folder goes then, and a process that is killed leaves none.
     """
 
     def __init__(self) -> None:
@@ -104,7 +106,9 @@ def _load(
         signature = Signature(None, None, *spec)
     elif signature.host_constants:
         no_graph = f"its constant {signature.host_constants[0]} is in host memory"
-    return RunnableMethod(run, device, signature, no_graph, keeps=folder)
+    return RunnableMethod(
+        run, device, signature, no_graph, keeps=folder if device == "cuda" else None
+    )
 
 
 def _device(label: str, files: Sequence[Path]) -> str:
@@ -137,7 +141,7 @@ def _through_torch(
             f"{label} cannot be loaded in torch {torch.__version__}: {message}"
         ) from error
 
-    def run(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def run(inputs: Sequence[torch.Tensor]) -> list[Any]:
         return list(loader.run(list(inputs)))
 
     call_spec = loader.get_call_spec()

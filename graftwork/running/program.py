@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from graftwork.backend.outputs import model_outputs
 from graftwork.backend.signature import Constant, Signature
 from graftwork.plugins.errors import InputError
 
 from .graphs import Capture, GraphedRun, Run
 from .inputs import InputReader, is_tuple_of_leaves, load_spec
-from .runtimes import RunnableMethod, interleave
+from .runtimes import RunnableMethod
 
 __all__ = ["Method", "Program"]
 
@@ -74,7 +75,7 @@ class Method:
             found = self._run(tensors)
             if self._written:
                 self._write_back(leaves, tensors)
-        outputs = interleave(self.signature, found)
+        outputs = model_outputs(self.signature, found)
         if self._out_spec is None or self._out_spec.num_leaves != len(outputs):
             return outputs
         if self._tuple_of_leaves:

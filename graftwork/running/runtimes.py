@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from graftwork.backend.signature import Signature
 
 from .graphs import Run
 
-__all__ = ["RunnableMethod", "interleave"]
+__all__ = ["RunnableMethod"]
 
 
 @dataclass(frozen=True)
@@ -30,11 +28,3 @@ class RunnableMethod:
     signature: Signature
     no_graph: str = ""
     keeps: object = None
-
-
-def interleave(signature: Signature, found: Sequence[Any]) -> list[Any]:
-    """The program's outputs, with its constants among the tensors that the run gave."""
-    if signature.outputs is None or len(found) == len(signature.outputs):
-        return list(found)
-    tensors = iter(found)
-    return [next(tensors) if item is None else item.value for item in signature.outputs]

@@ -48,7 +48,9 @@ from .runtime import (
     free_tensor_handles,
     give_back_pool,
     has_cuda_build,
+    has_memory,
     tensor_handles,
+    without_subclass,
 )
 from .symbols import (
     forget_pending_symbols,
@@ -96,6 +98,7 @@ __all__ = [
     "free_tensor_handles",
     "give_back_pool",
     "has_cuda_build",
+    "has_memory",
     "inductor_algorithm_selector",
     "inductor_async_compile",
     "inductor_codegen_common",
@@ -147,4 +150,5 @@ __all__ = [
     "untraced",
     "upper_bound",
     "without_dispatch_modes",
+    "without_subclass",
 ]

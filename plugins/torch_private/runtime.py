@@ -56,13 +56,35 @@ def tensor_handles(tensors: Sequence[torch.Tensor]) -> list[int]:
     return [_address(capsule, None) for capsule in capsules]
 
 
-def free_tensor_handles(handles: Sequence[int | None]) -> list[torch.Tensor]:
+def free_tensor_handles(handles: Sequence[int | None]) -> list[torch.Tensor | None]:
     """The tensors behind handles of AOTInductor's C interface, which then are no more.
 
-    Stands for `torch._C._aoti`.
+    None stands for an output that is None. Stands for `torch._C._aoti`.
     """
-    capsules = [_capsule(handle, None, None) for handle in handles]
-    return list(torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs(capsules))
+    capsules = [_capsule(handle, None, None) for handle in handles if handle]
+    tensors = iter(torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs(capsules))
+    return [next(tensors) if handle else None for handle in handles]
+
+
+def has_memory(tensor: torch.Tensor) -> bool:
+    """Whether a plain tensor's elements, if any, are in memory of its own.
+
+    A tensor inside `torch.vmap` or `torch.func.grad` has none. Stands for `torch._C._has_storage`.
+    """
+    return torch._C._has_storage(tensor) and (not tensor.numel() or tensor.data_ptr() != 0)
+
+
+def without_subclass(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The tensor as a `torch.Tensor`; None for a class that stands for tensors elsewhere.
+
+    Those compute by `__torch_dispatch__`, such as fake and masked tensors. Stands for
+    `torch._C._dispatch_keys`.
+    """
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+        return tensor
+    if torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python):
+        return None
+    return tensor.as_subclass(torch.Tensor)
 
 
 def give_back_pool(device: int, pool: Any) -> None:

@@ -1,5 +1,7 @@
 """Every output reaches the runtime contiguous, and so the program says."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 from torch import nn
@@ -58,6 +60,32 @@ def test_a_return_type_of_torch_becomes_a_tuple():
     assert type(found["rows"]) is tuple
     assert type(found["columns"][0]) is tuple
     assert torch.equal(found["rows"][1], x.max(1).indices)
+
+
+@dataclass
+class Found:
+    boxes: torch.Tensor
+    scores: torch.Tensor | None = None
+
+
+torch.export.register_dataclass(Found, serialized_type_name="graftwork.tests.Found")
+
+
+class Finds(nn.Module):
+    def forward(self, x):
+        return Found(x + 1)
+
+
+@pytest.mark.parametrize("target", ["cpu", "aoti"])
+def test_a_container_that_leaves_out_none_lowers_and_runs(target, tmp_path):
+    """A registered dataclass, as Hugging Face's ModelOutput, has no leaf for a field of None.
+
+    Refused else: `leaves` has length 1 but the spec refers to a pytree that holds 0 items.
+    """
+    x = torch.randn(3)
+    found = load(lower(Finds(), (x,), target=target, directory=tmp_path).artifact)(x)
+    assert isinstance(found, Found) and found.scores is None
+    assert torch.equal(found.boxes, x + 1)
 
 
 @pytest.mark.parametrize("target", ["cpu", "aoti"])

@@ -35,3 +35,9 @@ def test_tensors_go_through_handles_and_back():
         strict=True,
     ):
         assert torch.equal(before, after) and before.data_ptr() == after.data_ptr()
+
+
+def test_no_handle_is_no_tensor():
+    (handle,) = torch_private.tensor_handles([torch.arange(3)])
+    nothing, tensor = torch_private.free_tensor_handles([None, handle])
+    assert nothing is None and tensor.tolist() == [0, 1, 2]

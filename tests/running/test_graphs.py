@@ -245,3 +245,10 @@ def test_threads_take_turns():
     for thread in threads:
         thread.join()
     assert not failures and program.count == 80
+
+
+def test_a_replay_gives_none_for_an_output_that_is_none(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
+    graph = types.SimpleNamespace(replay=lambda: None)
+    nothing, copied = cuda_capture.CudaReplay(graph, [X.clone()], [None, X], [])([X])
+    assert nothing is None and torch.equal(copied, X) and copied is not X

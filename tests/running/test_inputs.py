@@ -4,10 +4,12 @@ import json
 
 import pytest
 import torch
+from torch.masked import masked_tensor
 from torch.utils import _pytree as pytree
 
 from graftwork.backend.signature import Constant, Input, Signature, Size
 from graftwork.plugins.errors import InputError
+from graftwork.plugins.torch_private import FakeTensorMode
 from graftwork.running.inputs import InputReader, arrange
 
 ROWS = Size("s0", 1, 0, 2, 8)
@@ -64,6 +66,80 @@ def test_inputs_that_fit_are_the_tensors_in_order():
 def test_what_does_not_fit_is_named(given, message):
     with pytest.raises(InputError, match=message):
         read(**given)
+
+
+class Labelled(torch.Tensor):
+    """A subclass with memory of its own, whose operations give what they like."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return None
+
+
+def fake():
+    with FakeTensorMode():
+        return torch.zeros(4, 3)
+
+
+def freed():
+    tensor = torch.zeros(4, 3)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+STRANGERS = [
+    (fake, "must be a plain tensor, not a FakeTensor"),
+    (lambda: masked_tensor(X, X == 0), "must be a plain tensor, not a MaskedTensor"),
+    (freed, "has no memory of its own to read"),
+    (lambda: torch.nested.nested_tensor([X, X]), "must be a dense tensor, not nested"),
+]
+TRANSFORMS = [
+    lambda function: torch.vmap(function)(torch.zeros(2, 4, 3)),
+    lambda function: torch.func.grad(function)(X),
+    lambda function: torch.func.jvp(function, (X,), (X,)),
+    lambda function: torch.func.functionalize(function)(X),
+]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of")
+@pytest.mark.parametrize(("make", "message"), STRANGERS)
+def test_a_tensor_without_memory_of_its_own_is_refused(make, message):
+    """The process ended: a compiled program reads an input's memory whatever its class."""
+    with pytest.raises(InputError, match="input a_x " + message):
+        read({"x": make(), "n": 2})
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("known", [True, False])
+def test_functional_transforms_are_refused(transform, known):
+    """The process ended on them, also for a file that does not say what it takes."""
+
+    def call(x):
+        if known:
+            return read({"x": x, "n": 2})
+        return InputReader("encode", Signature(None, None, "", "")).check([3, x])
+
+    with pytest.raises(InputError, match=f"input {'a_x' if known else '1'} has no memory"):
+        transform(call)
+
+
+@pytest.mark.parametrize("inputs", [SIGNATURE.inputs, None])
+def test_a_plain_subclass_is_taken_as_a_tensor(inputs):
+    """ExecuTorch's runtime refuses any class but one: Unsupported python type."""
+    reader = InputReader("encode", Signature(inputs, None, "", ""))
+    found = reader.check((X.as_subclass(Labelled), 2, Y, HALF))
+    assert type(found[0]) is torch.Tensor and found[0].data_ptr() == X.data_ptr()
+
+
+def test_dicts_may_have_another_order_at_any_depth():
+    found = read({"n": 2, "x": X})
+    assert [tensor.data_ptr() for tensor in found] == [t.data_ptr() for t in (X, Y, HALF)]
+    nested = {"a": [{"p": 0, "q": (1, 2)}], "b": 3}
+    spec = pytree.treespec_dumps(pytree.tree_structure(((nested,), {})))
+    reader = InputReader("forward", Signature(None, None, spec, ""))
+    assert reader.flatten(({"b": 3, "a": [{"q": (1, 2), "p": 0}]},), {}) == [0, 1, 2, 3]
+    with pytest.raises(InputError, match="takes inputs nested as"):
+        reader.flatten(({"b": 3, "a": [{"q": (1, 2), "r": 0}]},), {})
 
 
 def test_without_a_known_tree_the_leaves_are_counted():

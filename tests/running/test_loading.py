@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import graftwork
+from graftwork.plugins import torch_private
 from graftwork.plugins.errors import InputError
 from graftwork.running.library import CompiledLibrary
 
@@ -37,6 +38,46 @@ def test_each_load_has_a_state_of_its_own(artifacts, target):
     first(frame(), None, times=2)
     assert first.forward(frame(), None, times=2)["rest"][1].item() == 2
     assert second.methods["forward"](frame(), None, times=2)["rest"][1].item() == 1
+
+
+def mapped_libraries():
+    """The files of this process's libraries, also where they are deleted."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return {line.split(None, 5)[5] for line in maps if "aotinductor/model" in line}
+
+
+def test_a_library_is_in_memory_once_however_often_it_is_loaded(artifacts):
+    before = mapped_libraries()
+    programs = [graftwork.load(artifacts["nested", "aoti"]) for _ in range(3)]
+    programs.append(graftwork.load(artifacts["nested", "aoti"]))
+    assert len(mapped_libraries() - before) <= 1
+
+
+def test_weights_that_a_library_reads_from_its_file_are_there_for_every_load(tmp_path):
+    """As those of more than 2 GB; the first load's file is gone when the second is made."""
+    with torch_private.inductor_config().patch({"aot_inductor.force_mmap_weights": True}):
+        artifact = graftwork.lower(
+            CountsInto(), (X,), target="aoti", directory=tmp_path, verify=False
+        ).artifact
+    first = graftwork.load(artifact)
+    assert [first(X).item() for _ in range(2)] == [8, 9]
+    del first
+    gc.collect()
+    second = graftwork.load(artifact)
+    assert second(X).item() == 8
+
+
+class CountsInto(torch.nn.Module):
+    """Holds a weight, which is read from the file, and a buffer that it writes."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.full((6,), 7.0))
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x):
+        self.count.add_(1)
+        return (x * 0 + self.table).mean() + self.count
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -171,13 +212,21 @@ def test_a_program_of_another_writer_is_checked_by_what_executorch_records(tmp_p
         program(torch.ones(10, 6), torch.ones(10, 6))
 
 
-def test_operators_without_a_c_function_run_through_torchs_own_loader(tmp_path):
+def test_operators_without_a_c_function_run_through_torchs_own_loader(tmp_path, temporary):
     class Inverse(torch.nn.Module):
         def forward(self, x):
             return torch.linalg.qr(x)[1]
 
     artifact = graftwork.lower(Inverse(), (X,), target="aoti", directory=tmp_path).artifact
-    torch.testing.assert_close(graftwork.load(artifact)(X), torch.linalg.qr(X)[1])
+    before = {path.name for path in temporary.iterdir()}
+    program = graftwork.load(artifact)
+    assert {path.name for path in temporary.iterdir()} == before
+    torch.testing.assert_close(program(X), torch.linalg.qr(X)[1])
+
+
+def test_a_data_file_that_is_missing_is_one_error(artifacts, tmp_path):
+    with pytest.raises(InputError, match=r"no file .*nope.ptd"):
+        graftwork.load(artifacts["nested", "cpu"], data=tmp_path / "nope.ptd")
 
 
 @pytest.mark.parametrize(
@@ -251,12 +300,11 @@ def test_torchs_own_loader_leaves_nothing_behind_either(tmp_path, temporary):
     assert {path.name for path in temporary.iterdir()} == before
 
 
-def test_the_unpacked_files_go_with_the_program(artifacts, temporary):
+def test_the_unpacked_files_are_gone_when_a_program_on_the_cpu_is_loaded(artifacts, temporary):
+    """A process that is ended by a signal leaves nothing behind."""
     program = graftwork.load(artifacts["nested", "aoti"])
-    assert list(temporary.iterdir())
-    del program
-    gc.collect()
     assert not list(temporary.iterdir())
+    assert program(frame(), None, times=2)["rest"][1].item() == 1
 
 
 def test_a_cuda_program_says_what_is_missing_here(tmp_path, monkeypatch):

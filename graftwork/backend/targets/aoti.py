@@ -13,6 +13,7 @@ import torch
 from graftwork.backend.elf import read_elf
 from graftwork.backend.host import require_compiler
 from graftwork.backend.manifest import ENTRY_NAME, parse_manifest
+from graftwork.backend.outputs import return_no_constants
 from graftwork.backend.refusals import refusal_of
 from graftwork.backend.request import BuildRequest
 from graftwork.plugins.errors import InputError, NotLowerableError
@@ -43,6 +44,7 @@ class AotiTarget:
     def build(self, request: BuildRequest) -> list[Path]:
         """Compile and package; the manifest becomes an entry of the archive."""
         (program,) = request.programs.values()
+        return_no_constants(program)
         path = request.directory / f"{request.name}{self.suffix}"
         with request.compile_patches():
             try:

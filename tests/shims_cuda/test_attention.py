@@ -414,11 +414,13 @@ def test_packed_operands_of_sizes_that_are_not_known_are_taken() -> None:
     shapes = (tuple({0: torch.export.Dim(name, max=512)} for name in names),)
     query, key = torch.randn(6, 2, 16), torch.randn(8, 2, 16)
     exported = torch.export.export(
-        Model(), (query, key, key, offsets(2, 6), offsets(3, 8)), dynamic_shapes=shapes
+        Model(), (query, key, key.clone(), offsets(2, 6), offsets(3, 8)), dynamic_shapes=shapes
     )
     selection = select_plugins(disable=["all"], enable=["attention"])
     rewritten, log = rewrite_program(exported, selection, LoweringContext("cuda", "cuda"))
     assert log.fired("attention") == 1
+    inputs = rewritten.graph.find_nodes(op="placeholder")
+    assert len({str(node.meta["val"].shape[0]) for node in inputs}) == len(names)
     arguments = (torch.randn(5, 2, 16), *[torch.randn(7, 2, 16)] * 2, offsets(5), offsets(7))
     exact, *_ = reference(bind(VARLEN_ATTN, (*arguments, 200, 200), {}))
     close(rewritten.module()(*arguments), exact)

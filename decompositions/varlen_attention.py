@@ -92,17 +92,16 @@ def _attend(call: PackedAttention) -> tuple[torch.Tensor, torch.Tensor]:
     # A row that sees no key has no largest score; any finite one does.
     largest = scores.amax(-1, keepdim=True)
     largest = torch.where(largest == -math.inf, 0.0, largest)
-    # A weight that underflows must still carry the flags of `_with_flags`, hence a floor, far
-    # under the rounding of any sum.
-    floor = 1e-300 if dtype == torch.float64 else 1e-30
-    weights = torch.exp(scores - largest).clamp_min(floor)
-    weights = torch.where(scores == -math.inf, 0.0, weights)
+    weights = torch.exp(scores - largest)
     total = weights.sum(-1, keepdim=True)
 
     value = call.value.to(dtype).permute(1, 0, 2)
-    mixed = weights.view(kv_heads, groups * tokens, keys) @ _with_flags(value)
-    plain, up, down = mixed.view(heads, tokens, 3, size_v).unbind(2)
+    finite = torch.where(value.isfinite(), value, 0.0)
+    plain = (weights.view(kv_heads, groups * tokens, keys) @ finite).view(heads, tokens, size_v)
     out = plain / torch.where(total == 0, 1.0, total).view(heads, tokens, 1)
+    # A weight may underflow, so the flags go through a product of their own.
+    reached = (scores != -math.inf).to(dtype).view(kv_heads, groups * tokens, keys)
+    up, down = (reached @ _flags(value)).view(heads, tokens, 2, size_v).unbind(2)
     # inf - inf is NaN: a NaN value raises both flags.
     out = out + torch.where(up > 0, math.inf, 0.0) - torch.where(down > 0, math.inf, 0.0)
 
@@ -111,17 +110,15 @@ def _attend(call: PackedAttention) -> tuple[torch.Tensor, torch.Tensor]:
     return out, lse.view(heads, tokens).to(torch.float32)
 
 
-def _with_flags(value: torch.Tensor) -> torch.Tensor:
-    """The finite values, and beside them which ones were +inf or NaN, and which -inf or NaN.
+def _flags(value: torch.Tensor) -> torch.Tensor:
+    """Which values are +inf or NaN, and beside them which are -inf or NaN: 1, else 0.
 
-    (heads, keys, Dv) to (heads, keys, 3 * Dv). A weight of 0 times NaN is NaN, so a product may
-    only see finite values; the flags go through the same product, where a 0 leaves no trace.
+    (heads, keys, Dv) to (heads, keys, 2 * Dv). A weight of 0 times NaN is NaN, so a product may
+    only see finite values; the flags go through another, where a 0 leaves no trace.
     """
     nan = value.isnan()
-    finite = torch.where(nan | value.isinf(), 0.0, value)
-    up = (nan | (value == math.inf)).to(value.dtype)
-    down = (nan | (value == -math.inf)).to(value.dtype)
-    return torch.cat([finite, up, down], -1)
+    flags = torch.cat([nan | (value == math.inf), nan | (value == -math.inf)], -1)
+    return flags.to(value.dtype)
 
 
 def _seen(call: PackedAttention) -> torch.Tensor:

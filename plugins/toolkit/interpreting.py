@@ -38,6 +38,8 @@ def interpreted(kernel: Kernel) -> Iterator[Kernel]:
             (JITFunction, "__call__", _call_interpreted),
             (interpreter, "_convert_float", _convert_float),
             (interpreter, "_patch_lang_tensor", _patch_tensor),
+            (interpreter.InterpreterBuilder, "create_dot", _create_dot),
+            (interpreter.InterpreterBuilder, "binary_op", _binary_op),
             (builder, "options", options),
         ):
             patches.callback(setattr, owner, name, getattr(owner, name))
@@ -64,6 +66,27 @@ def _convert_float(values: Any, source: Any, target: Any, rounding: Any) -> Any:
     return numpy.where(numpy.isnan(values), (bits >> 16) | 0x40, rounded).astype(numpy.uint16)
 
 
+def _create_dot(builder: Any, a: Any, b: Any, *rest: Any) -> Any:
+    """A product of bfloat16 numbers; Triton's interpreter takes their bits for integers."""
+    return _create_dot_of_triton(builder, _widened(a), _widened(b), *rest)
+
+
+def _binary_op(builder: Any, one: Any, other: Any, op: Any) -> Any:
+    """Sums, comparisons and the like, of bfloat16 numbers too: in float32, then rounded once."""
+    result = _binary_op_of_triton(builder, _widened(one), _widened(other), op)
+    if one.dtype.scalar != tl.bfloat16 or result.data.dtype == bool:
+        return result
+    return builder.cast_impl(result, tl.bfloat16)
+
+
+def _widened(handle: Any) -> Any:
+    """bfloat16 numbers, kept as their bits, as float32; any others as they are."""
+    if handle.dtype.scalar != tl.bfloat16:
+        return handle
+    bits = handle.data.astype(numpy.uint32) << 16
+    return interpreter.TensorHandle(bits.view(numpy.float32), tl.float32)
+
+
 def _patch_tensor(tensor: Any, scope: Any) -> None:
     """Bounds of loops as numbers: numpy 2.4 makes none of arrays of one (triton 3.6.0)."""
     _patch_tensor_of_triton(tensor, scope)
@@ -71,4 +94,6 @@ def _patch_tensor(tensor: Any, scope: Any) -> None:
 
 
 _convert_float_of_triton = interpreter._convert_float
+_create_dot_of_triton = interpreter.InterpreterBuilder.create_dot
+_binary_op_of_triton = interpreter.InterpreterBuilder.binary_op
 _patch_tensor_of_triton = interpreter._patch_lang_tensor

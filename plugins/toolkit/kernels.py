@@ -39,7 +39,8 @@ class KernelOp(Generic[R]):
     """A function of tensors as an operator, called past the dispatcher where nobody listens.
 
     Through the dispatcher a call costs as much as two or three launches. So where tensors hold
-    data, want no gradient, and no mode watches (tracing is one), the function itself is called.
+    their data, want no gradient, and no mode watches (tracing is one), the function itself is
+    called.
 
     Attributes:
         op: the operator, which programs are exported with.
@@ -88,14 +89,25 @@ def launch(kernel: Kernel, grid: Sequence[Size], *args: Any, **options: Any) -> 
         tensor = arg
     assert tensor is not None, "a kernel without tensors writes nothing"
     if tensor.is_cuda:
-        behind = kernel_behind(kernel)
-        run = kernel if behind is None else behind
-        run[whole](*args, **options, debug=behind is None, sanitize_overflow=False)
+        _launch_on(tensor.get_device(), kernel, whole, args, options)
     elif tensor.is_cpu:
         with interpreted(kernel) as runnable:
             runnable[whole](*args, **options)
     else:
         raise RuntimeError(f"Triton kernels run on cuda or cpu tensors, not on {tensor.device}")
+
+
+def _launch_on(
+    device: int, kernel: Kernel, grid: Sequence[Size], args: Sequence[Any], options: dict[str, Any]
+) -> None:
+    """Run ``kernel`` on GPU ``device``; Triton takes the current one, wherever tensors are."""
+    if device != torch.cuda.current_device():
+        with torch.cuda.device(device):
+            _launch_on(device, kernel, grid, args, options)
+        return
+    behind = kernel_behind(kernel)
+    run = kernel if behind is None else behind
+    run[grid](*args, **options, debug=behind is None, sanitize_overflow=False)
 
 
 def fits_int32(*sizes: Size) -> bool:
@@ -109,9 +121,13 @@ def is_traced(tensor: torch.Tensor) -> bool:
 
 
 def _is_plain(arg: object) -> bool:
-    """Whether an argument is no tensor, or one that holds data and wants no gradient."""
+    """Whether an argument is no tensor, or one that holds its data and wants no gradient.
+
+    One whose data is to be negated or conjugated still (``c.conj().imag``) does not: the
+    dispatcher does that before it calls an operator.
+    """
     if isinstance(arg, torch.Tensor):
-        return not (is_traced(arg) or arg.requires_grad)
+        return not (is_traced(arg) or arg.requires_grad or arg.is_neg() or arg.is_conj())
     return not isinstance(arg, (list, tuple)) or all(map(_is_plain, arg))
 
 

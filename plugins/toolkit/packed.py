@@ -17,6 +17,8 @@ import torch
 import torch.nn.attention.varlen
 from torch._ops import OpOverload
 
+from .symbolic import known
+
 VARLEN_ATTN: OpOverload = torch.ops.torch_attn._varlen_attn.default
 
 Int = int | torch.SymInt
@@ -49,8 +51,9 @@ class PackedAttention:
 def bind(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> PackedAttention:
     """Read a call of `op`, which is `VARLEN_ATTN`, by the names of its schema.
 
-    Raises ValueError for a window that is not a pair, for query heads that are no multiple of
-    the key heads, and for an argument of a release that this function does not know.
+    Raises ValueError for a window that is not a pair, for tensors whose shapes are known not to
+    fit one another, for query heads that are no multiple of the key heads, and for an argument of
+    a release that this function does not know.
     """
     given: dict[str, Any] = {}
     for position, argument in enumerate(op._schema.arguments):
@@ -63,6 +66,7 @@ def bind(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pack
     unknown = [n for n, v in given.items() if n not in _KNOWN and v is not None]
     if unknown:
         raise ValueError(f"varlen_attn with {', '.join(unknown)} is not supported")
+    _check_shapes(given)
     query, key = given["query"], given["key"]
     window = list(given.get("window_size") or (-1, -1))
     if len(window) != 2:
@@ -87,6 +91,34 @@ def bind(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pack
         seqused_k=given.get("seqused_k"),
         block_table=given.get("block_table"),
     )
+
+
+def _check_shapes(given: Mapping[str, Any]) -> None:
+    """Refuse the first tensor that is known not to fit: a kernel would read past its end."""
+    query, key, offsets = given["query"], given["key"], given["cu_seq_q"].numel()
+    anything: list[Int | None] = [None] * (2 if given.get("block_table") is None else 3)
+    wanted: dict[str, list[Int | None]] = {
+        "query": [None, None, None],
+        "key": [*anything, query.shape[-1]],
+        "value": [*key.shape[:-1], None],
+        "cu_seq_q": [None],
+        "cu_seq_k": [offsets],
+        "seqused_k": [offsets - 1],
+        "block_table": [offsets - 1, None],
+    }
+    for name, sizes in wanted.items():
+        tensor = given.get(name)
+        if tensor is None:
+            continue
+        pairs = zip(tensor.shape, sizes, strict=False)
+        if tensor.dim() != len(sizes) or any(
+            size is not None and known(found != size) for found, size in pairs
+        ):
+            expected = ", ".join("any" if size is None else str(size) for size in sizes)
+            raise ValueError(
+                f"varlen_attn needs {name} of shape ({expected}) beside the other tensors, "
+                f"got {tuple(tensor.shape)}"
+            )
 
 
 _KNOWN = frozenset(

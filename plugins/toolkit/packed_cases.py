@@ -100,7 +100,7 @@ def packed_cases(
     With `special`, NaN and infinities stand inside the sequences too. With `dynamic`, token and
     sequence counts are symbolic and a second batch goes through the same program. Windows that
     flash attention 2 and 3 read differently come only with `disputed`, `seqused_k` and paged keys
-    only with `used`.
+    only with `used`, and so do offsets that are a column of a table, or one number expanded.
     """
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
     dtype = draw(st.sampled_from(dtypes))
@@ -139,6 +139,8 @@ def packed_cases(
         first += (_used(draw, first[4]),)
         if takes("block_table") and draw(st.booleans()):
             first = _paged(first, draw(st.sampled_from([4, 16])), generator)
+    if used:
+        first = (*first[:3], *(_laid_out(draw, offsets) for offsets in first[3:]))
     shapes: Any = None
     if dynamic:
         names = ("queries", "keys", "offsets")
@@ -154,8 +156,21 @@ def _offsets(lengths: Sequence[int], padding: int) -> tuple[torch.Tensor, int]:
     return ends.to(torch.int32), int(ends[-1]) + padding + 2
 
 
+def _laid_out(draw: st.DrawFn, offsets: torch.Tensor) -> torch.Tensor:
+    """The same numbers, contiguous or every other one in memory, a page table also by columns."""
+    if draw(st.booleans()):
+        return offsets
+    if offsets.dim() == 2 and draw(st.booleans()):
+        return offsets.t().contiguous().t()
+    if offsets.dim() == 1 and bool((offsets == offsets[0]).all()):
+        return offsets[:1].clone().expand(len(offsets))
+    return torch.stack([offsets, offsets + 100], -1)[..., 0]
+
+
 def _used(draw: st.DrawFn, cu_seq_k: torch.Tensor) -> torch.Tensor:
     lengths = cu_seq_k.diff().tolist()
+    if draw(st.booleans()):
+        return torch.tensor([min(lengths)] * len(lengths), dtype=torch.int32)
     return torch.tensor([draw(st.integers(0, n)) for n in lengths], dtype=torch.int32)
 
 

@@ -9,6 +9,10 @@ from graftwork.plugins.toolkit.symbolic import known
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 LARGEST = 256
+# Times the 2^-16 of operands that are cut, the smallest float32 that no GPU takes for 0.
+LEAST_SCALE = 2.0**-110
+# Within a tile, of up to 128 rows, the kernels count elements in 32 bits.
+FAR = 1 << 24
 
 
 def check_operands(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
@@ -26,14 +30,27 @@ def check_operands(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) 
 
 
 def check_scale(scale: float | None) -> None:
-    """Raise `Declined` for a scale that is not known."""
-    if scale is not None and not isinstance(scale, (float, int)):
+    """Raise `Declined` for a scale that is not known, or 0: a masked score times 0 is NaN."""
+    if scale is None:
+        return
+    if not isinstance(scale, (float, int)):
         raise Declined("the attention kernel takes a scale known at export")
+    if abs(scale) < LEAST_SCALE:
+        raise Declined(f"the attention kernel takes no scale as close to 0 as {scale}")
 
 
 def rows_contiguous(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor with a contiguous last dimension; a copy where it has none."""
     return tensor if known(tensor.stride(-1) == 1) else tensor.contiguous()
+
+
+def rows_near(tensor: torch.Tensor, tokens: int) -> torch.Tensor:
+    """`rows_contiguous` with less than `FAR` elements from a token (dimension `tokens`) to the
+    next, where that is known; a copy where they lie farther apart."""
+    tensor = rows_contiguous(tensor)
+    if not known(tensor.stride(tokens) >= FAR) or known(tensor.shape[tokens] <= 1):
+        return tensor
+    return tensor.movedim(tokens, -2).contiguous().movedim(-2, tokens)
 
 
 def rows_aligned(*tensors: torch.Tensor, tokens: int) -> bool:

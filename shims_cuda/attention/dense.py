@@ -12,7 +12,7 @@ from graftwork.plugins.toolkit.kernels import is_traced, kernel_op
 from graftwork.plugins.toolkit.symbolic import Size, known
 from graftwork.plugins.torch_private import untraced
 
-from .checks import check_operands, check_scale, rows_aligned, rows_contiguous
+from .checks import check_operands, check_scale, rows_aligned, rows_near
 from .choice import Call, choose
 from .launch import Problem, run_forward, run_split
 from .tiles import Tiles, target_archs
@@ -43,7 +43,7 @@ def attend_dense(
     check_scale(scale)
     batch = _batch(query, key, value, enable_gqa)
     four = [_four_dimensions(t, batch, keep) for t, keep in ((query, 0), (key, 1), (value, 1))]
-    q, k, v = (rows_contiguous(t) for t in four)
+    q, k, v = (rows_near(t, tokens=2) for t in four)
     check_operands(q, k, v)
     if k.shape[1] != v.shape[1] or q.shape[1] % k.shape[1] != 0:
         raise Declined(f"{q.shape[1]} query heads over {k.shape[1]} and {v.shape[1]} key heads")

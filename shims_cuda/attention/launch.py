@@ -211,7 +211,7 @@ def _run_hopper(
 
 def _tiles_at_most(problem: Problem, tiles: Tiles) -> Size:
     """Tiles of packed sequences: each of them, and what lies before the first and past the last,
-    may end in a part of a tile."""
+    may end in a part of a tile. `plan_kernel` leaves out what goes past it."""
     return problem.tokens_q // tiles.rows + problem.batches + 2
 
 

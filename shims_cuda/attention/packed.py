@@ -11,7 +11,7 @@ from graftwork.plugins import Declined
 from graftwork.plugins.toolkit.kernels import kernel_op
 from graftwork.plugins.toolkit.packed import VARLEN_ATTN, bind
 
-from .checks import check_operands, check_scale, rows_aligned, rows_contiguous
+from .checks import check_operands, check_scale, rows_aligned, rows_contiguous, rows_near
 from .choice import Call, choose
 from .launch import Problem, run_forward, run_split
 from .tiles import Tiles, target_archs
@@ -34,7 +34,11 @@ def attend_packed(
         raise Declined("block_table needs seqused_k")
     if call.block_table is not None and not isinstance(call.key.shape[1], int):
         raise Declined("the attention kernel takes pages of a fixed size")
-    query, key, value = (rows_contiguous(t) for t in (call.query, call.key, call.value))
+    query, key, value = (rows_near(t, tokens=-3) for t in (call.query, call.key, call.value))
+    offsets = [
+        None if t is None else rows_contiguous(t)
+        for t in (call.cu_seq_q, call.cu_seq_k, call.seqused_k, call.block_table)
+    ]
     heads = query.shape[1]
     causal_heads, paged = heads if call.right == 0 else 0, call.block_table is not None
     split, tiles = choose(
@@ -60,10 +64,7 @@ def attend_packed(
         query,
         key,
         value,
-        call.cu_seq_q,
-        call.cu_seq_k,
-        call.seqused_k,
-        call.block_table,
+        *offsets,
         call.max_k,
         [call.left, call.right],
         float(call.scale),
@@ -96,9 +97,10 @@ def varlen_attention(
 
     query (Tq, Hq, D), key (Tk, Hkv, D), value (Tk, Hkv, Dv), or pages (pages, page size, Hkv, .)
     found through `block_table` (N, pages per sequence); offsets (N + 1,); last dimensions
-    contiguous. Row i of a sequence sees key j when i - left <= j - (len_k - len_q) <= i + right,
-    a negative bound being none. Tokens of no sequence get 0 and +inf. With `split`, which needs
-    all queries of a sequence in one tile, the keys are worked on in chunks side by side.
+    contiguous, those of offsets too. Row i of a sequence sees key j when
+    i - left <= j - (len_k - len_q) <= i + right, a negative bound being none. Tokens of no
+    sequence get 0 and +inf. With `split`, which needs all queries of a sequence in one tile, the
+    keys are worked on in chunks side by side.
     """
     paged = block_table is not None
     pages = 0 if block_table is None else block_table.shape[1]

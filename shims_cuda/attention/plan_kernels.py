@@ -1,7 +1,8 @@
 # mypy: ignore-errors
 """Where sequences begin and end, and a plan that deals their query tiles out.
 
-Offsets, lengths and pages are read on the device, and kept inside the buffers whatever they hold.
+Offsets and lengths are read on the device, and kept inside the buffers whatever they hold. Numbers
+of pages are not: they are taken as they are, as eager's kernel takes them.
 """
 
 import triton
@@ -64,7 +65,8 @@ def plan_kernel(
     plan[0] is the number of tiles, plan[1] a counter for who deals them out, set to 0; tile t has
     the eight numbers from plan[8 + 8 t]: first tile and number of tiles of its slot, first row,
     rows, first key, keys, sequence. Each program places SLOTS slots by counting the tiles of all
-    slots that come before them.
+    slots that come before them. Offsets that do not ascend may ask for more tiles than the plan
+    has room for, which are left out.
     """
     slot = tl.program_id(0) * SLOTS + tl.arange(0, SLOTS)
     slots = sequences + 2
@@ -102,13 +104,15 @@ def plan_kernel(
         )
         first += tl.sum(tl.where(earlier, other_tiles[None, :], 0), 1)
         total += tl.sum(other_tiles, 0)
+    room = tokens_q // BLOCK_M + sequences + 2
     if tl.program_id(0) == 0:
-        tl.store(plan, total)
+        tl.store(plan, tl.minimum(total, room))
         tl.store(plan + 1, 0)
     for start in range(0, tl.max(tiles, 0), WIDE):
         tile = start + tl.arange(0, WIDE)
-        inside = tile[None, :] < tiles[:, None]
-        record = plan + 8 + 8 * (first[:, None] + tile[None, :])
+        place = first[:, None] + tile[None, :]
+        inside = (tile[None, :] < tiles[:, None]) & (place >= 0) & (place < room)
+        record = plan + 8 + 8 * place
         tl.store(record, tl.broadcast_to(first[:, None], [SLOTS, WIDE]), mask=inside)
         tl.store(record + 1, tl.broadcast_to(tiles[:, None], [SLOTS, WIDE]), mask=inside)
         tl.store(record + 2, tl.broadcast_to(begin[:, None], [SLOTS, WIDE]), mask=inside)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -9,11 +10,19 @@ import pytest
 import torch
 from torch.nn.attention.varlen import varlen_attn
 
+from graftwork.decompositions.varlen_attention import varlen_attention
 from graftwork.plugins import Case, LoweringContext, RewriteLog, rewrite_program, select_plugins
 from graftwork.plugins.errors import NotLowerableError
-from graftwork.plugins.toolkit.packed import VARLEN_ATTN, bind, flash2_window, reference
+from graftwork.plugins.toolkit.packed import (
+    VARLEN_ATTN,
+    bind,
+    flash2_window,
+    reference,
+    reference_of,
+)
 from graftwork.plugins.toolkit.packed_cases import attend_packed
 from graftwork.plugins.verification import assert_verified
+from graftwork.shims_cuda.attention.packed import attend_packed as kernel_form
 
 SELECTION = select_plugins(disable=["all"], enable=["varlen-attention"])
 
@@ -173,3 +182,55 @@ def test_query_heads_must_be_a_multiple_of_key_heads() -> None:
     q, k = torch.zeros(4, 3, 4), torch.zeros(4, 2, 4)
     with pytest.raises(ValueError, match="3 and 2"):
         bind(VARLEN_ATTN, (q, k, k, offsets(4), offsets(4), 4, 4), {})
+
+
+Q, CU = torch.zeros(6, 4, 16), offsets(2, 4, 6)
+PAGES, TABLE = torch.zeros(6, 4, 2, 16), torch.zeros(3, 2, dtype=torch.int32)
+PAGED = {"seqused_k": offsets(2, 4), "block_table": TABLE}
+MISFITS: dict[str, tuple[str, tuple[torch.Tensor, ...], dict[str, Any]]] = {
+    "a batch of queries": ("query", (Q[None], Q, Q, CU, CU), {}),
+    "keys of another size": ("key", (Q, Q[..., :8], Q, CU, CU), {}),
+    "pages without a table": ("key", (Q, PAGES, PAGES, CU, CU), {}),
+    "a table without pages": ("key", (Q, Q, Q, CU, CU), PAGED),
+    "values of fewer heads": ("value", (Q, Q, Q[:, :2], CU, CU), {}),
+    "values of fewer tokens": ("value", (Q, Q, Q[:3], CU, CU), {}),
+    "pages of fewer values": ("value", (Q, PAGES, PAGES[:, :3], CU, CU), PAGED),
+    "a table of offsets": ("cu_seq_q", (Q, Q, Q, CU[None], CU), {}),
+    "fewer sequences of keys": ("cu_seq_k", (Q, Q, Q, CU, CU[:2]), {}),
+    "fewer used": ("seqused_k", (Q, Q, Q, CU, CU), {"seqused_k": CU[:2]}),
+    "a table of fewer rows": (
+        "block_table",
+        (Q, PAGES, PAGES, CU, CU),
+        {**PAGED, "block_table": TABLE[:2]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_operands_that_do_not_fit_are_refused_by_name(name: str) -> None:
+    """A kernel would read past their end; both forms of the operator and the reference ask."""
+    operand, tensors, given = MISFITS[name]
+    known = {argument.name for argument in VARLEN_ATTN._schema.arguments}
+    if not given.keys() <= known:
+        pytest.skip(f"varlen_attn of this PyTorch takes no {', '.join(given.keys() - known)}")
+    kernel = functools.partial(kernel_form, archs=(), precision="ieee", flash2=True)
+    for form in (kernel, varlen_attention, reference_of):
+        with pytest.raises(ValueError, match=f"needs {operand} of shape"):
+            form(*tensors, 6, 6, **given)
+
+
+def test_a_huge_value_behind_a_weight_that_underflows_adds_nothing() -> None:
+    """The weight of the second key is e^-1000; times 3e30 that is 0."""
+    query = torch.tensor([[[1.0, 0.0]]])
+    key = torch.tensor([[[500.0, 0.0]], [[-500.0, 0.0]]])
+    value = torch.tensor([[[1.0, 2.0]], [[3e30, -2e33]]])
+    out, *_ = varlen_attention(query, key, value, offsets(1), offsets(2), 1, 2, scale=1.0)
+    assert torch.equal(out, value[:1])
+
+
+def test_infinity_behind_a_weight_that_underflows_is_reached() -> None:
+    query = torch.tensor([[[1.0, 0.0]]])
+    key = torch.tensor([[[500.0, 0.0]], [[-500.0, 0.0]]])
+    value = torch.tensor([[[1.0, 2.0]], [[math.inf, math.nan]]])
+    out, *_ = varlen_attention(query, key, value, offsets(1), offsets(2), 1, 2, scale=1.0)
+    assert out[0, 0, 0] == math.inf and out[0, 0, 1].isnan()

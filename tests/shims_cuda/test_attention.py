@@ -12,14 +12,18 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.nn.attention.varlen import varlen_attn
 
 from graftwork.plugins import Declined, LoweringContext, rewrite_program, select_plugins
 from graftwork.plugins.toolkit.packed import VARLEN_ATTN, bind, reference
 from graftwork.plugins.verification import assert_verified
 from graftwork.shims_cuda.attention import dense as dense_module
 from graftwork.shims_cuda.attention import launch
+from graftwork.shims_cuda.attention import packed as packed_module
+from graftwork.shims_cuda.attention.checks import rows_near
 from graftwork.shims_cuda.attention.dense import attend_dense, dense_attention
 from graftwork.shims_cuda.attention.packed import attend_packed, varlen_attention
+from graftwork.shims_cuda.attention.plan_kernels import plan_kernel
 from graftwork.shims_cuda.attention.properties import attend_reference
 from graftwork.shims_cuda.attention.tiles import Tiles, forward_tiles, split_tiles
 
@@ -121,6 +125,53 @@ def test_offsets_past_the_buffers_touch_nothing_outside() -> None:
     out, *_ = packed(query, query, query, wild, wild, 200, 200)
     expected, *_ = packed(query, query, query, tame, tame, 200, 200)
     assert torch.equal(out, expected)
+
+
+@pytest.mark.parametrize("ends", [(0, 1000, 0, 1000, 0, 1000), (5, 3, 70, -9, 64, 2**30)], ids=str)
+def test_offsets_that_do_not_ascend_stay_inside_the_plan(ends: tuple[int, ...]) -> None:
+    """They ask for 48 tiles of a plan with room for 22."""
+    tokens, sequences, rows, room = 1000, len(ends) - 1, 64, 1000 // 64 + len(ends) + 1
+    cu = torch.tensor(ends, dtype=torch.int32)
+    plan = torch.full((8 + 64 * room,), -7, dtype=torch.int32)
+    tables = (cu, cu, cu, plan, sequences, tokens, tokens)
+    sizes = {"BLOCK_M": rows, "SLOTS": launch.SLOTS, "WIDE": 32}
+    launch.launch(plan_kernel, (1,), *tables, **sizes, USED=False, PAGED=False)
+    assert 0 <= plan[0] <= room and plan[8 + 8 * room :].eq(-7).all()
+    starts, counts = plan[8 : 8 + 8 * int(plan[0])].view(-1, 8)[:, 2:4].unbind(1)
+    assert starts.ge(0).all() and counts.ge(0).all() and (starts + counts).le(tokens).all()
+
+
+def columns(tensor: torch.Tensor) -> torch.Tensor:
+    """The same numbers with others between them."""
+    return torch.stack([tensor, tensor + 100], -1)[..., 0]
+
+
+@pytest.mark.parametrize("max_q", [4, 200], ids=["chunks", "tiles"])
+@pytest.mark.parametrize("name", ["cu_seq_q", "cu_seq_k", "seqused_k", "expanded", "block_table"])
+def test_offsets_are_read_by_their_strides(name: str, max_q: int) -> None:
+    if name not in ("cu_seq_q", "cu_seq_k"):
+        needed = "block_table" if name == "block_table" else "seqused_k"
+        if needed not in {argument.name for argument in VARLEN_ATTN._schema.arguments}:
+            pytest.skip(f"varlen_attn of this PyTorch takes no {needed}")
+    query, key = torch.randn(9, 2, 16), torch.randn(9, 2, 16)
+    cu_q, cu_k, given = offsets(2, 5, 9), offsets(2, 5, 9), {}
+    if name == "cu_seq_q":
+        cu_q = columns(cu_q)
+    elif name == "cu_seq_k":
+        cu_k = columns(cu_k)
+    elif name == "seqused_k":
+        given = {"seqused_k": columns(torch.tensor([1, 2, 3], dtype=torch.int32))}
+    elif name == "expanded":
+        given = {"seqused_k": torch.tensor([2], dtype=torch.int32).expand(3)}
+    else:
+        key = torch.randn(6, 4, 2, 16)
+        table = torch.tensor([[0, 1, 2], [3, 5, 4]], dtype=torch.int32).t()
+        given = {"seqused_k": torch.tensor([7, 8, 5], dtype=torch.int32), "block_table": table}
+    arguments = (query, key, key, cu_q, cu_k, max_q, 2000)
+    out, lse, _ = packed(*arguments, **given)
+    exact, exact_lse, _ = reference(bind(VARLEN_ATTN, arguments, given))
+    close(out, exact)
+    close(lse, exact_lse)
 
 
 @pytest.mark.parametrize("window", [[1, -1], [5, -1], [-1, 4], [5, 1], [2, 5]], ids=str)
@@ -271,6 +322,73 @@ def test_strided_operands() -> None:
     close(dense(wide, wide, wide), F.scaled_dot_product_attention(wide, wide, wide))
 
 
+@pytest.mark.parametrize("far", range(3), ids=["query", "key", "value"])
+@pytest.mark.parametrize("form", ["dense", "packed", "pages"])
+def test_tokens_that_lie_far_apart_are_brought_together(
+    form: str, far: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inside a tile of rows the kernels count elements in 32 bits."""
+    seen: list[launch.Problem] = []
+    for module in (dense_module, packed_module):
+        monkeypatch.setattr(module, "run_forward", lambda problem, *rest: seen.append(problem))
+    tensors = [torch.randn(64, 16).half() for _ in range(3)]
+    if form == "pages":
+        tensors[1:] = [torch.randn(2, 32, 16).half() for _ in range(2)]
+    # Memory that is never touched is none.
+    apart = 2**24
+    memory = torch.empty(63 * apart + 16, dtype=torch.float16)
+    spread = memory.as_strided((64, 16), (apart, 1)).view_as(tensors[far])
+    tensors[far] = spread.copy_(tensors[far])
+    if form == "dense":
+        dense(*(t[None, None] for t in tensors))
+    else:
+        table = torch.tensor([[0, 1]], dtype=torch.int32)
+        given = {"seqused_k": offsets(64)[1:], "block_table": table} if form == "pages" else {}
+        query, key, value = (t.unsqueeze(-2) for t in tensors)
+        packed(query, key, value, offsets(64), offsets(64), 200, 64, **given)
+    problem = seen[-1]
+    strides = (problem.strides_q[1], problem.strides_k[1], problem.strides_v[1])
+    assert max(map(int, strides)) < apart
+    found = (problem.query, problem.key, problem.value)[far]
+    assert torch.equal(found.flatten(), tensors[far].flatten())
+
+
+def test_one_token_and_tokens_next_to_each_other_are_not_copied() -> None:
+    """One token has no neighbour, and what is not known to be far is left."""
+    x = torch.empty(2, 1, 1, 4).as_strided((1, 1, 1, 4), (1, 1, 2**24, 1))
+    assert rows_near(x, tokens=2) is x
+    near = torch.empty(3, 2, 4)
+    assert rows_near(near, tokens=-3) is near
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.0, 1e-40, -1e-40])
+def test_a_scale_of_zero_is_left_to_the_portable_form(scale: float) -> None:
+    """A masked score is -inf, which times 0 is NaN; all keys that are seen weigh the same."""
+    x = torch.randn(1, 2, 33, 16)
+    with pytest.raises(Declined, match="no scale as close to 0"):
+        dense(x, x, x, scale=scale)
+    tokens = x[0].transpose(0, 1)
+    arguments = (tokens, tokens, tokens, offsets(9, 33), offsets(9, 33), 33, 33)
+    with pytest.raises(Declined, match="no scale as close to 0"):
+        packed(*arguments, scale=scale)
+
+    class Both(torch.nn.Module):
+        def forward(self, x: torch.Tensor, cu: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            tokens = x[0].transpose(0, 1)
+            out = F.scaled_dot_product_attention(x, x, x, scale=scale)
+            return out, varlen_attn(tokens, tokens, tokens, cu, cu, 33, 33, scale=scale)
+
+    inputs = (x, offsets(9, 33))
+    selection = select_plugins(disable=["all"], enable=["attention", "varlen-attention"])
+    rewritten, log = rewrite_program(
+        torch.export.export(Both(), inputs), selection, LoweringContext("cuda", "cuda")
+    )
+    assert log.declined("attention") == 2 and log.fired("varlen-attention") == 1
+    whole, parts = rewritten.module()(*inputs)
+    close(whole, x.mean(2, keepdim=True).expand_as(x))
+    close(parts, torch.cat([part.mean(0).expand_as(part) for part in (tokens[:9], tokens[9:])]))
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -283,6 +401,29 @@ def test_what_the_kernel_cannot_do_is_declined(change: dict[str, Any], reason: s
     x = torch.zeros(1, 1, 2, change.pop("size", 16), dtype=change.pop("dtype", torch.float32))
     with pytest.raises(Declined, match=reason):
         dense(x, x, x, **change)
+
+
+def test_packed_operands_of_sizes_that_are_not_known_are_taken() -> None:
+    """Tokens of keys and of values are compared only where both are known; no guard joins them."""
+
+    class Model(torch.nn.Module):
+        def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+            return varlen_attn(*tensors, 200, 200)
+
+    names = ("queries", "keys", "values", "cu_q", "cu_k")
+    shapes = (tuple({0: torch.export.Dim(name, max=512)} for name in names),)
+    query, key = torch.randn(6, 2, 16), torch.randn(8, 2, 16)
+    exported = torch.export.export(
+        Model(), (query, key, key.clone(), offsets(2, 6), offsets(3, 8)), dynamic_shapes=shapes
+    )
+    selection = select_plugins(disable=["all"], enable=["attention"])
+    rewritten, log = rewrite_program(exported, selection, LoweringContext("cuda", "cuda"))
+    assert log.fired("attention") == 1
+    inputs = rewritten.graph.find_nodes(op="placeholder")
+    assert len({str(node.meta["val"].shape[0]) for node in inputs}) == len(names)
+    arguments = (torch.randn(5, 2, 16), *[torch.randn(7, 2, 16)] * 2, offsets(5), offsets(7))
+    exact, *_ = reference(bind(VARLEN_ATTN, (*arguments, 200, 200), {}))
+    close(rewritten.module()(*arguments), exact)
 
 
 def test_declined_attention_stays_in_the_program_with_a_reason() -> None:

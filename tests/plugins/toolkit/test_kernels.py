@@ -1,6 +1,7 @@
 """The launch helper runs one kernel on the CPU, records it while tracing, and keeps order maps."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.jit import JITFunction
 
+from graftwork.plugins.toolkit import kernels
 from graftwork.plugins.toolkit.kernels import (
     cdiv,
     from_ordered_key,
@@ -26,6 +28,8 @@ PATCHED = ("load", "store", "arange", "reduce", "associative_scan")
 def patched() -> list[object]:
     """What interpreting a kernel replaces in Triton."""
     replaced = [getattr(tl.core, name) for name in PATCHED]
+    builder = interpreter.InterpreterBuilder
+    replaced += [builder.create_dot, builder.binary_op]
     return [*replaced, JITFunction.__call__, interpreter._convert_float]
 
 
@@ -102,6 +106,24 @@ def test_the_interpreter_rounds_to_nearest(dtype):
 
 
 @triton.jit
+def arithmetic(x, y, product, difference, smaller, BLOCK: tl.constexpr):
+    place = tl.arange(0, BLOCK)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
+    a, b = tl.load(x + place), tl.load(y + place)
+    tl.store(product + place, tl.dot(a, b))
+    tl.store(difference + place, a - b)
+    tl.store(smaller + place, a < b)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_the_interpreter_computes_with_numbers_not_bits(dtype):
+    x, y = torch.randn(16, 16).to(dtype), torch.randn(16, 16).to(dtype)
+    product, difference, smaller = torch.empty(16, 16), torch.empty_like(x), x > 0
+    launch(arithmetic, (1,), x, y, product, difference, smaller, BLOCK=16)
+    torch.testing.assert_close(product, x.float() @ y.float())
+    assert torch.equal(difference, x - y) and torch.equal(smaller, x < y)
+
+
+@triton.jit
 def count_programs(x, out):
     tl.store(out, tl.num_programs(0))
 
@@ -166,6 +188,14 @@ def test_what_stands_for_data_goes_through_the_operator(monkeypatch) -> None:
     assert total([fake]) == "dispatched"
 
 
+def test_what_is_to_be_negated_or_conjugated_still_goes_through_the_operator(monkeypatch) -> None:
+    """The dispatcher does it; memory holds the number without its sign."""
+    turned = torch.complex(torch.ones(2), torch.ones(2)).conj()
+    assert total([turned.imag]).tolist() == [-1, -1]
+    monkeypatch.setattr(total, "op", lambda xs: "dispatched")
+    assert total([turned.imag]) == "dispatched" and total([turned]) == "dispatched"
+
+
 def test_a_gradient_through_an_operator_is_refused() -> None:
     """Past the dispatcher the result would be one that needs none."""
     x = torch.ones(2, requires_grad=True)
@@ -207,6 +237,41 @@ def test_a_device_without_kernels_is_refused() -> None:
     x = torch.empty(4, dtype=torch.int64, device="meta")
     with pytest.raises(RuntimeError, match="not on meta"):
         launch(prefix, (1,), x, x, 4, BLOCK=8)
+
+
+def test_a_kernel_runs_on_the_device_of_its_tensors(monkeypatch) -> None:
+    """Triton launches on the current one, where their addresses mean something else."""
+    current, ran, entered = [0], [], []
+
+    @contextmanager
+    def device(index):
+        entered.append(index)
+        before, current[0] = current[0], index
+        yield
+        current[0] = before
+
+    class Kernel:
+        fn = count_programs
+
+        def __getitem__(self, grid):
+            return lambda *args, **options: ran.append((current[0], grid, args))
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current[0])
+    monkeypatch.setattr(torch.cuda, "device", device)
+    for index in (0, 1, 0):
+        kernels._launch_on(index, Kernel(), (3,), (index,), {"BLOCK": 8})
+    assert ran == [(0, (3,), (0,)), (1, (3,), (1,)), (0, (3,), (0,))]
+    assert entered == [1] and current == [0]
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA GPUs")
+def test_a_kernel_runs_on_another_gpu_than_the_current_one() -> None:
+    x = torch.arange(5, device="cuda:1")
+    out = torch.empty_like(x)
+    with torch.cuda.device(0):
+        launch(prefix, (1,), x, out, 5, BLOCK=8)
+    torch.cuda.synchronize(1)
+    assert out.tolist() == [0, 1, 3, 6, 10]
 
 
 def test_a_traced_tensor_is_not_taken_for_one_that_is_interpreted():

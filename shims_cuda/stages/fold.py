@@ -35,7 +35,7 @@ def fold_groups(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor:
         problem = _by_element(problem)
     base, src = problem.base, problem.src
     outer, count, rows, inner = problem.sizes
-    shared = problem.index_strides[0] == 0
+    shared = known(problem.index.shape[0] == 1)
     groups = group_by_row(problem)
     out = torch.empty(base.shape, dtype=base.dtype, device=base.device)
     entries = groups.order.numel()

@@ -246,6 +246,17 @@ def test_merged_tiles_group_as_a_radix_sort_does(size, rows, monkeypatch):
     assert torch.equal(merged.order, row.flatten().argsort(stable=True).int())
 
 
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
+def test_an_index_expanded_over_the_dims_before_folds_all_of_them(reduce, dtype):
+    """Its stride is 0 there, as that of an index with one entry for all; its positions are not."""
+    generator = torch.Generator().manual_seed(0)
+    base, src = (torch.randint(-2, 3, (2, n, 5), generator=generator).to(dtype) for n in (3, 20))
+    index = torch.randint(3, (20, 1), generator=generator).expand(2, 20, 5)
+    folded = fold_groups(three_dims(base, 1, index, src), reduce, True)
+    assert torch.equal(folded, base.scatter_reduce(1, index, src, reduce))
+
+
 def test_every_kernel_compiles_for_every_gpu(compile_everywhere, monkeypatch):
     compile_reductions(compile_everywhere, monkeypatch, False)
 

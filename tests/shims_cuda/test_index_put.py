@@ -296,6 +296,14 @@ def test_rows_of_a_mask_lower_to_cuda(tmp_path, deep):
     assert lower(Kept(), inputs, directory=tmp_path, **settings).report.files
 
 
+def test_a_byte_other_than_0_counts_once():
+    """Bytes viewed as bool may be any; a mask kept 257 elements of 3."""
+    mask = torch.tensor([2, 0, 255], dtype=torch.uint8).view(torch.bool)
+    counts, kept = mask_counts(mask)
+    assert (counts.tolist(), kept.item()) == ([2], 2)
+    assert mask_values(torch.arange(3.0), mask, counts, 2).tolist() == [0, 2]
+
+
 class Numbers(torch.nn.Module):
     """One number written, or added, by each kind of index."""
 

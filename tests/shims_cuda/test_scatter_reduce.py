@@ -134,6 +134,20 @@ def test_bool_has_sums_only(reduce):
         kernels[torch.ops.aten.scatter_reduce.two](x, 0, index, x[:1], reduce)
 
 
+@pytest.mark.parametrize("fold", [fold_columns, fold_groups])
+@pytest.mark.parametrize("few_rows", [2048, 1])
+@pytest.mark.parametrize(("base", "value"), [(0.0, 1e20), (1e-30, 1e20), (1e30, 1e-30)])
+def test_a_product_begins_with_the_base(fold, few_rows, base, value, monkeypatch):
+    """The values alone leave float32's range: infinite times a base of 0 is NaN."""
+    monkeypatch.setattr(columns, "FEW_ROWS", few_rows)
+    src = torch.ones(8)
+    src[:2] = value
+    index, x = torch.zeros(8, dtype=torch.int64), torch.full((3,), base)
+    expected = x.scatter_reduce(0, index, src, "prod")
+    assert expected.isfinite().all()
+    assert torch.equal(fold(three_dims(x, 0, index, src), "prod", True).flatten(), expected)
+
+
 def test_rows_longer_than_a_piece_fold_piece_by_piece():
     src = torch.arange(1.0, 60.0)
     index = torch.zeros(59, dtype=torch.int64)
@@ -284,6 +298,7 @@ def compile_reductions(compile_everywhere, monkeypatch, every):
         reduced(base[:, :1], many, torch.ones(20000, 1), "sum")
         reduced(base, wide, src, "sum", deterministic=False)
         reduced(torch.zeros(3000, 512), wide, src, "sum")
+        reduced(torch.zeros(3000, 512), wide, src, "prod")
 
     assert compile_everywhere(call, every) == {
         "add_all",
@@ -291,6 +306,7 @@ def compile_reductions(compile_everywhere, monkeypatch, every):
         "count_digits",
         "count_names",
         "fill_cells",
+        "fill_from_base",
         "fold_cells",
         "fold_pieces",
         "fold_rows",

@@ -20,8 +20,10 @@ from graftwork.backend.manifest import make_manifest
 from graftwork.backend.outputs import return_plain_tuples
 from graftwork.backend.request import BuildRequest, Target
 from graftwork.backend.signature import record_signature
+from graftwork.backend.signature_checks import refuse_unbounded_sizes, refuse_unknown_layouts
 from graftwork.backend.staging import publish, staging_directory
 from graftwork.backend.targets import find_target
+from graftwork.example_inputs import as_exported, copied, refuse_bare
 from graftwork.plugins import (
     LoweringContext,
     RewriteLog,
@@ -32,7 +34,13 @@ from graftwork.plugins import (
 )
 from graftwork.plugins.checking import select_plugin_alone
 from graftwork.plugins.comparing import compare
-from graftwork.plugins.errors import GraftworkError, InputError, VerificationError
+from graftwork.plugins.errors import (
+    GraftworkError,
+    InputError,
+    NotLowerableError,
+    RunError,
+    VerificationError,
+)
 from graftwork.plugins.exportable_checks import exportable_checks
 from graftwork.plugins.reference import run_eager
 from graftwork.plugins.turns import TORCH_TURN
@@ -57,11 +65,14 @@ class Lowered:
     artifact: Path
     report: LoweringReport
     selection: Selection = field(repr=False)
-    _target: Target = field(repr=False)
 
-    def __call__(self, *inputs: Any, method: str = "forward") -> list[Any]:
-        """Run one method on the inputs (any pytree); gives the flat outputs."""
-        return self._target.run(self.artifact, method, tuple(pytree.tree_leaves(inputs)))
+    def __call__(self, *args: Any, method: str = "forward", **kwargs: Any) -> list[Any]:
+        """Load the artifact anew and run one method, as `graftwork.load` does; flat outputs.
+
+        Raises:
+            InputError: an input does not fit, or the artifact does not run on this machine.
+        """
+        return _run(self.artifact, method, args, kwargs)
 
 
 def lower(
@@ -109,6 +120,9 @@ def lower(
     selection = select_plugins(enable, disable, options)
     backend = find_target(target)
     methods = model if isinstance(model, Mapping) else {"forward": model}
+    if not methods:
+        raise InputError("there is no program to lower: the mapping of methods is empty")
+    refuse_bare(inputs=inputs, archs=archs)
     given = dict(settings or {})
     backend.check(tuple(archs), given, len(methods))
     context = LoweringContext(
@@ -121,6 +135,7 @@ def lower(
     )
     report = LoweringReport(target)
     stages = _Stages(report, on_stage)
+    training = any(getattr(part, "training", False) for part in methods.values())
 
     with stages("export"):
         examples: dict[str, _Example] = {}
@@ -141,6 +156,10 @@ def lower(
     # Target cuda moves the program there; the others run it where its tensors are.
     elsewhere = "cuda" if target == "cuda" else ""
     signatures = {name: record_signature(part, elsewhere) for name, part in programs.items()}
+    for method, signature in signatures.items():
+        refuse_unknown_layouts(method, signature)
+        if backend.suffix == ".pte":
+            refuse_unbounded_sizes(method, signature)
     with staging_directory(Path(directory)) as stage:
         request = BuildRequest(
             programs=programs,
@@ -151,14 +170,15 @@ def lower(
             manifest=make_manifest(selection, context, logs, signatures),
             settings=given,
         )
-        with stages("lower"), TORCH_TURN:
-            files = backend.build(request)
-        report.details = request.record
-        with stages("verify"):
-            _verify(backend, files[0], examples, report, verify)
+        with _hint_for_training(training):
+            with stages("lower"), TORCH_TURN:
+                files = backend.build(request)
+            report.details = request.record
+            with stages("verify"):
+                _verify(backend, files[0], examples, report, verify)
         report.files = publish(files, Path(directory))
     report.artifact = report.files[0]
-    return Lowered(report.artifact, report, selection, backend)
+    return Lowered(report.artifact, report, selection)
 
 
 def explain(
@@ -177,6 +197,7 @@ def explain(
 
     Takes the arguments of `lower`; disabled plugins are tried too.
     """
+    refuse_bare(inputs=inputs)
     selection = select_plugins(enable, disable, options)
     context = LoweringContext(
         target=target,
@@ -244,11 +265,12 @@ def _try_disabled(
 
 @dataclass(frozen=True)
 class _Example:
-    """One method: its program, its flat example inputs, what eager gives for them."""
+    """One method: its program, its example inputs, what eager gives for them."""
 
     name: str
     program: ExportedProgram
-    inputs: tuple[Any, ...]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
     expected: list[Any] | None
     references: list[str]
 
@@ -260,14 +282,13 @@ def _export(
     if isinstance(model, ExportedProgram):
         if not args and not kwargs and model.example_inputs is not None:
             args, kwargs = model.example_inputs
-        eager: Callable[..., Any] = model.module()
         name = "program"
     elif isinstance(model, torch.nn.Module):
-        # A copy, so that buffers the model writes are as they were for the export.
-        eager = copy.deepcopy(model)
         name = type(model).__name__
     else:
         raise InputError(f"a {type(model).__name__} cannot be lowered; give a torch.nn.Module")
+    # Of a copy, so that buffers it writes stay as they are, for the export and for the caller.
+    eager = _copied_model(model, name)
     expected: list[Any] | None = None
     references: list[str] = []
     if verify or isinstance(model, torch.nn.Module):
@@ -276,8 +297,20 @@ def _export(
     if isinstance(model, ExportedProgram):
         program = model
     else:
+        args, kwargs = as_exported(args, kwargs, context.target)
         program = _export_module(model, args, kwargs, dynamic_shapes, name)
-    return _Example(name, program, tuple(pytree.tree_leaves((args, kwargs))), expected, references)
+    return _Example(name, program, args, kwargs, expected, references)
+
+
+def _copied_model(model: Model, name: str) -> Callable[..., Any]:
+    part = model.module() if isinstance(model, ExportedProgram) else model
+    try:
+        return copy.deepcopy(part)
+    except Exception as error:
+        raise InputError(
+            f"{name} cannot be copied, to compare with: {type(error).__name__}: "
+            f"{_first_line(error)}; take out what it holds beside tensors and modules"
+        ) from error
 
 
 def _reference(
@@ -287,7 +320,7 @@ def _reference(
     selection: Selection,
     name: str,
 ) -> tuple[Any, list[str]]:
-    args, kwargs = copy.deepcopy((args, kwargs))
+    args, kwargs = copied(args, kwargs)
     try:
         sound = [choice.plugin for choice in selection.choices if not choice.plugin.broken]
         return run_eager(eager, args, sound, kwargs)
@@ -332,7 +365,13 @@ def _verify(
         return
     wrong = []
     for method, example in examples.items():
-        outputs = backend.run(artifact, method, copy.deepcopy(example.inputs))
+        try:
+            outputs = _run(artifact, method, *copied(example.args, example.kwargs))
+        except (InputError, RuntimeError) as error:
+            raise RunError(
+                f"the lowered program does not run on the example inputs, nothing was written: "
+                f"method {method}: {_first_line(error)}"
+            ) from error
         assert example.expected is not None
         if len(outputs) != len(example.expected):
             raise VerificationError(
@@ -357,6 +396,25 @@ def _verify(
         raise VerificationError(
             "the lowered program differs from eager, nothing was written: " + "; ".join(wrong)
         )
+
+
+def _run(
+    artifact: Path, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[Any]:
+    from graftwork.running.loading import load
+
+    return list(pytree.tree_leaves(load(artifact).method(method)(*args, **kwargs)))
+
+
+@contextmanager
+def _hint_for_training(training: bool) -> Iterator[None]:
+    """Say so where a model that failed is in training mode."""
+    try:
+        yield
+    except (NotLowerableError, VerificationError) as error:
+        if not training:
+            raise
+        raise type(error)(f"{error}; the model is in training mode: call model.eval()") from error
 
 
 class _Stages:

@@ -1,6 +1,7 @@
 """`graftwork.lower`: artifacts that equal eager, and nothing left behind where there is none."""
 
 import errno
+import threading
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,15 @@ import torch
 from torch.export import Dim
 
 import graftwork
+from graftwork import lowering
 from graftwork.backend.targets.cpu import CpuTarget
 from graftwork.inspecting import inspect_artifact
-from graftwork.plugins.errors import InputError, NotLowerableError, VerificationError
+from graftwork.plugins.errors import (
+    InputError,
+    NotLowerableError,
+    RunError,
+    VerificationError,
+)
 
 
 class Tiny(torch.nn.Module):
@@ -30,6 +37,17 @@ class Counter(torch.nn.Module):
     def forward(self, x):
         self.count.add_(1)
         return x + self.count
+
+
+class Affine(torch.nn.Module):
+    def forward(self, x):
+        return x * 2 + 1
+
+
+class Locked(Affine):
+    def __init__(self):
+        super().__init__()
+        self.lock = threading.Lock()
 
 
 X = torch.arange(12.0).reshape(3, 4)
@@ -107,15 +125,15 @@ def test_application_limit_reaches_the_plugins(tmp_path):
 
 
 def test_wrong_result_is_an_error_and_nothing_is_written(tmp_path, monkeypatch):
-    run = CpuTarget.run
-    monkeypatch.setattr(CpuTarget, "run", lambda *a: [o + 1 for o in run(*a)])
+    run = lowering._run
+    monkeypatch.setattr(lowering, "_run", lambda *a: [o + 1 for o in run(*a)])
     with pytest.raises(VerificationError, match=r"forward output 0: 6 of 6 elements differ"):
         graftwork.lower(Tiny(), (X,), directory=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_unequal_infinities_and_nan_are_differences(tmp_path, monkeypatch):
-    monkeypatch.setattr(CpuTarget, "run", lambda *a: [torch.full((3, 2), float("nan"))])
+    monkeypatch.setattr(lowering, "_run", lambda *a: [torch.full((3, 2), float("nan"))])
     with pytest.raises(VerificationError):
         graftwork.lower(Tiny(), (X,), directory=tmp_path / "out")
 
@@ -143,7 +161,7 @@ def test_full_disk_interruption_and_failure_leave_nothing(tmp_path, monkeypatch,
 def test_artifact_that_stands_is_kept_when_a_lowering_fails(tmp_path, monkeypatch):
     artifact = graftwork.lower(Tiny(), (X,), directory=tmp_path).artifact
     before = artifact.read_bytes()
-    monkeypatch.setattr(CpuTarget, "run", lambda *a: [torch.zeros(3, 2)])
+    monkeypatch.setattr(lowering, "_run", lambda *a: [torch.zeros(3, 2)])
     with pytest.raises(VerificationError):
         graftwork.lower(Tiny(), (X,), directory=tmp_path)
     assert artifact.read_bytes() == before
@@ -157,12 +175,80 @@ def test_artifact_that_stands_is_kept_when_a_lowering_fails(tmp_path, monkeypatc
         (Tiny(), (torch.ones(3, 5),), "does not run in eager mode on the inputs given"),
         (Tiny(), (X.double(),), "does not run in eager mode on the inputs given"),
         (Tiny(), (), "does not run in eager mode on the inputs given"),
+        (Tiny(), X, r"inputs must be a tuple, not a Tensor; write \(x,\)"),
+        ({}, (X,), "the mapping of methods is empty"),
+        (Locked(), (X,), "Locked cannot be copied"),
     ],
 )
 def test_inputs_that_do_not_fit_are_one_error(tmp_path, model, inputs, message):
     with pytest.raises(InputError, match=message):
         graftwork.lower(model, inputs, directory=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "example"),
+    [
+        ("aoti", torch.randn(6, 6)[1:5, 1:4]),
+        ("aoti", torch.randn(1, 3).expand(4, 3)),
+        ("cpu", torch.randn(3, 4).t()),
+    ],
+    ids=["crop", "expanded", "transposed"],
+)
+def test_an_examples_layout_is_not_asked_of_other_inputs(tmp_path, target, example):
+    rows = Dim("rows", min=2, max=16)
+    lowered = graftwork.lower(
+        Affine(), (example,), dynamic_shapes=({0: rows},), target=target, directory=tmp_path
+    )
+    for x in (torch.randn(5, 3), torch.randn(3, 5).t(), torch.randn(5, 6)[:, ::2]):
+        assert torch.equal(lowered(x)[0], x * 2 + 1)
+    with pytest.raises(InputError, match="must be float32, not float64"):
+        lowered(torch.randn(5, 3).double())
+    with pytest.raises(InputError, match="dim 0 is 1 and must be from 2 to 16"):
+        lowered(torch.randn(1, 3))
+
+
+@pytest.mark.parametrize("example", [torch.randn(6, 4)[:, ::2], torch.randn(2).expand(6, 2)])
+def test_a_program_exported_for_a_layout_that_no_input_has_is_refused(tmp_path, example):
+    program = torch.export.export(
+        Affine(), (example,), dynamic_shapes=({0: Dim("rows", max=16)},), strict=False
+    )
+    with pytest.raises(InputError, match=r"input x: .* export it with x.contiguous\(\)"):
+        graftwork.lower(program, target="aoti", directory=tmp_path)
+
+
+def test_a_size_without_a_bound_is_refused_where_memory_is_planned(tmp_path):
+    shapes = ({0: Dim.DYNAMIC},)
+    with pytest.raises(InputError, match=r"input x: dim 0 has no upper bound.*Dim\(..., max"):
+        graftwork.lower(Affine(), (X,), dynamic_shapes=shapes, directory=tmp_path)
+
+
+def test_a_program_given_stays_as_it_was(tmp_path):
+    model = Counter()
+    program = torch.export.export(model, (X,))
+    for name in ("first", "second"):
+        graftwork.lower(program, directory=tmp_path, name=name)
+    assert model.count.item() == 0
+    assert all(not value.any() for value in program.state_dict.values())
+
+
+def test_a_model_in_training_mode_is_named_where_it_fails(tmp_path):
+    model = torch.nn.BatchNorm1d(4)
+    with pytest.raises(NotLowerableError, match=r"in training mode: call model.eval\(\)"):
+        graftwork.lower(model, (X,), directory=tmp_path)
+    assert graftwork.lower(model.eval(), (X,), directory=tmp_path).report.outputs[0].equal
+
+
+def test_a_program_that_reports_an_error_is_one_error(tmp_path):
+    z = torch.ones(2, dtype=torch.complex64)
+    with pytest.raises(RunError, match="does not run on the example inputs, nothing was written"):
+        graftwork.lower(Affine(), (z,), directory=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_inputs_may_come_from_autograd(tmp_path):
+    x = torch.ones(2, requires_grad=True) * 3
+    assert graftwork.lower(Affine(), (x,), directory=tmp_path).report.outputs[0].equal
 
 
 def test_export_that_fails_is_one_error(tmp_path):

@@ -97,15 +97,6 @@ def portable_kernels() -> frozenset[str]:
     return frozenset(_runtime().operator_registry.operator_names)
 
 
-def run_method(path: Path, method: str, inputs: tuple[Any, ...]) -> list[Any]:
-    """Load a .pte in executorch's Python runtime and run one method on flat inputs.
-
-    Raises:
-        InputError: the file or the method cannot be loaded.
-    """
-    return load_methods(path)(method)(inputs)
-
-
 def load_methods(
     path: Path, data: Path | None = None
 ) -> Callable[[str], Callable[[Sequence[Any]], list[Any]]]:

@@ -90,6 +90,3 @@ class Target(Protocol):
 
     def why_not_runnable(self) -> str:
         """Why an artifact cannot run on this machine; empty where it can."""
-
-    def run(self, artifact: Path, method: str, inputs: tuple[Any, ...]) -> list[Any]:
-        """Load the artifact and run one method on flat inputs; gives the flat outputs."""

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from graftwork.plugins.torch_private import FakeTensor, size_in_symbols
 
-__all__ = ["Constant", "Input", "Signature", "Size", "record_signature"]
+__all__ = ["Constant", "Input", "Signature", "Size", "dense_order", "record_signature"]
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _describe(
     measured = known if symbolic else value
     order = strides = None
     if measured is not None:
-        order = _dense_order(measured)
+        order = dense_order(measured)
         if order is None and not symbolic and _is_one_to_one(value):
             strides = tuple(int(stride) for stride in value.stride())
     return Input(
@@ -204,7 +204,7 @@ def _size(size: Any, ranges: Mapping[Any, Any]) -> int | Size:
     return Size(*size_in_symbols(size, ranges))
 
 
-def _dense_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
+def dense_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
     """The dims from slowest to fastest, where a tensor fills its memory without gaps."""
     sizes, strides = tensor.shape, tensor.stride()
     order = sorted(range(tensor.dim()), key=lambda dim: (-strides[dim], sizes[dim] == 1, dim))

@@ -65,12 +65,6 @@ class AotiTarget:
         """A package runs on the machine that compiled it."""
         return ""
 
-    def run(self, artifact: Path, method: str, inputs: tuple[Any, ...]) -> list[Any]:
-        """Load and run through torch's own package loader."""
-        loaded = torch._inductor.aoti_load_package(str(artifact))
-        tensors = [leaf for leaf in inputs if isinstance(leaf, torch.Tensor)]
-        return list(loaded.loader.run(tensors))
-
 
 def refuse_own_runtime(package: Path) -> None:
     """Refuse a package whose library brings a C++ runtime of its own.

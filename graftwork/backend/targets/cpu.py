@@ -11,7 +11,6 @@ from torch import fx
 from graftwork.backend import executorch_api
 from graftwork.backend.constants import fold_constants
 from graftwork.backend.manifest import ENTRY_NAME
-from graftwork.backend.program_file import read_program_file
 from graftwork.backend.request import BuildRequest
 from graftwork.backend.unlowered import UnloweredReport
 from graftwork.plugins.errors import InputError
@@ -53,12 +52,6 @@ class CpuTarget:
     def why_not_runnable(self) -> str:
         """It runs wherever executorch's Python runtime does."""
         return ""
-
-    def run(self, artifact: Path, method: str, inputs: tuple[Any, ...]) -> list[Any]:
-        """Run through executorch's own Python runtime."""
-        outputs = executorch_api.run_method(artifact, method, inputs)
-        (plan,) = (plan for plan in read_program_file(artifact).plans if plan.name == method)
-        return outputs[len(plan.written_inputs) :]
 
 
 def refuse_settings(target: str, archs: Sequence[str], settings: Mapping[str, Any]) -> None:

@@ -84,14 +84,6 @@ class CudaTarget:
             "it was compiled for"
         )
 
-    def run(self, artifact: Path, method: str, inputs: tuple[Any, ...]) -> list[Any]:
-        """Not from Python.
-
-        Raises:
-            InputError: always, saying what runs it.
-        """
-        raise InputError(f"{artifact}: {self.why_not_runnable()}")
-
 
 def _build_one(request: BuildRequest, arch: str, suffix: str) -> tuple[list[Path], dict[str, Any]]:
     """The files for one architecture, and what there is to report."""

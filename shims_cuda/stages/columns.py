@@ -8,8 +8,8 @@ eager does; several stretches, of 64 values and more, are products of their own.
 next sixteen values while it folds the last, as nothing else hides how far memory is. Sums go
 through atomic adds that return nothing: a single lane's operations on one address keep their
 order, and nothing waits for memory (in float32 they flush subnormal numbers, as ATen's do).
-Products have no such instruction; eight are in flight at a time, and an element that two of the eight name is
-passed on in registers.
+Products have no such instruction; eight are in flight at a time, and an element that two of the
+eight name is passed on in registers.
 
 A plane holds its columns 32 at a time, and one row more than the output, for what is out of
 range: cheaper than a branch around every access.

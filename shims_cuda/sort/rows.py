@@ -162,7 +162,7 @@ def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.T
     if isinstance(rows, int):
         share = min(rows, CHUNKS)
     else:
-        share = torch.sym_min(rows, CHUNKS)  # type: ignore[no-untyped-call]  # untyped
+        share = torch.sym_min(rows, CHUNKS)
     iters = at_least_one(share * tiles // CHUNKS)  # not more than there are tiles
     chunks = at_least_one(cdiv(tiles, iters))  # or Inductor takes the strides below for others
 

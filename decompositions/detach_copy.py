@@ -1,7 +1,7 @@
 """`x.detach()` in inference code, which ExecuTorch's edge turns into `detach_copy`.
 
-No gradient is recorded in an exported program, so the result is the input itself; Inductor has no
-lowering for `detach_copy` and portable ExecuTorch pays a copy for it.
+No gradient is recorded in an exported program, so `detach` is its input itself. `detach_copy`, for
+which Inductor has no lowering, is a clone of it: the input may be a buffer that is written later.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from graftwork.plugins import Case, PluginInfo, Property, hookimpl
 @hookimpl
 def describe_plugin() -> PluginInfo:
     """Describe the plugin."""
-    return PluginInfo(summary="detach and detach_copy become their input")
+    return PluginInfo(summary="detach becomes its input, detach_copy a clone of it")
 
 
 @hookimpl
 def list_decompositions() -> Mapping[OpOverload, Callable[..., object]]:
-    """Both forms are the identity."""
+    """The identity, and a clone."""
     return {
-        torch.ops.aten.detach.default: _identity,
-        torch.ops.aten.detach_copy.default: _identity,
+        torch.ops.aten.detach.default: lambda x: x,
+        torch.ops.aten.detach_copy.default: _clone,
     }
 
 
-def _identity(x: torch.Tensor) -> torch.Tensor:
-    return x
+def _clone(x: torch.Tensor) -> torch.Tensor:
+    return x.clone(memory_format=torch.contiguous_format)
 
 
 def detached(x: torch.Tensor, *, copy: bool) -> torch.Tensor:

@@ -285,7 +285,7 @@ def _key(plugin: Plugin, node: fx.Node, inputs: Sequence[fx.Node]) -> Any:
     places = {source: position for position, source in enumerate(inputs)}
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
     shape = tuple(
-        ("node", places[leaf]) if isinstance(leaf, fx.Node) else (type(leaf), leaf)
+        ("node", places[leaf]) if isinstance(leaf, fx.Node) else (type(leaf), _exactly(leaf))
         for leaf in leaves
     )
     key = (plugin.id, node.target, spec, shape, tuple(_describe(n.meta["val"]) for n in inputs))
@@ -294,6 +294,11 @@ def _key(plugin: Plugin, node: fx.Node, inputs: Sequence[fx.Node]) -> Any:
     except TypeError:
         return None
     return key
+
+
+def _exactly(leaf: Any) -> Any:
+    """An argument as what tells it from all others: 0.0 equals -0.0."""
+    return repr(leaf) if isinstance(leaf, (float, complex)) else leaf
 
 
 def _describe(value: Any) -> Any:

@@ -89,7 +89,7 @@ def _index_put(
     refuse_unsupported(self)
     if self.dtype != values.dtype:
         raise Declined(f"values of {values.dtype} for a tensor of {self.dtype}")
-    indices = _listed(self, indices)
+    indices = _listed(self, _near(self, indices))
     if not any(index is not None and _is_mask(index) for index in indices):
         return index_put(self, indices, values, accumulate, deterministic)
     dim, mask = _one_mask(self, indices)
@@ -111,6 +111,7 @@ def _index(self: torch.Tensor, indices: Indices) -> torch.Tensor:
     if not any(index is not None and _is_mask(index) for index in indices):
         raise Declined("integer indices need no kernel")
     refuse_unsupported(self)
+    indices = _near(self, indices)
     integers = _listed(self, indices)
     if any(index is not None and _is_mask(index) for index in integers):
         dim, mask = _one_mask(self, indices)
@@ -135,6 +136,11 @@ def _nonzero(self: torch.Tensor) -> torch.Tensor:
     mask = self if self.dtype == torch.bool else self != 0
     counts, count = mask_counts(mask)
     return mask_positions(mask, counts, count_as_size(count, mask))
+
+
+def _near(self: torch.Tensor, indices: Indices) -> Indices:
+    """The indices on the device of `self`: eager takes them from the CPU too."""
+    return [None if index is None else index.to(self.device) for index in indices]
 
 
 def _listed(self: torch.Tensor, indices: Indices) -> Indices:

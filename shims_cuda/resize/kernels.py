@@ -30,7 +30,9 @@ def resize_kernel(
 
     Every input row is read once, READ elements at a time, and added to the output rows that hold
     it. The sums go through `middle`, four rows of `middle_row` columns, to the threads that sum a
-    window of the width. A neighbour that needs the same element writes the same bits.
+    window of the width. A neighbour that needs the same element stores the same sums: every
+    program stores each of its columns once, only when it knows that no row outside a window
+    counts in it.
 
     Windows begin anywhere, so one load for each element of them would take a cache line for
     three or four threads. Neighbours along the width (LANES > 1) are read LANES at once, from a
@@ -59,11 +61,11 @@ def resize_kernel(
     high = tl.cdiv(high, VECTOR) * VECTOR
     for begin in range(low, high, READ):
         read = begin + tl.arange(0, READ)
-        probe = four_rows(
+        unfit = four_rows(
             source, middle, middle_row, start_h, count_h, weight_h, row, row_end - 1, taps_h,
             read, high, stride_ih, UNROLL, READ, LANES, False,
         )  # fmt: skip
-        if tl.max(tl.where(probe == probe, 0, 1), 0) != 0:
+        if unfit != 0:
             four_rows(
                 source, middle, middle_row, start_h, count_h, weight_h, row, row_end - 1,
                 taps_h, read, high, stride_ih, UNROLL, READ, LANES, True,

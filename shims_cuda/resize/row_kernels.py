@@ -34,7 +34,8 @@ def four_rows(
 
     Four accumulators by name, since scalar weights cost a tenth of the registers that a tensor
     of weights takes. Without HELD, rows outside an output's window are weighed by 0, which is
-    right as long as all elements are finite; the result says whether they were: 0, or NaN.
+    right as long as all elements are finite. Where one was not, the result is 1 and nothing is
+    stored: a neighbour may have stored the right sums of the same columns by then. Else it is 0.
     """
     dtype: tl.constexpr = weight_h.dtype.element_ty
     output1 = tl.minimum(row + 1, last_row)
@@ -66,6 +67,10 @@ def four_rows(
                 probe += value * 0.0
         place += UNROLL * stride_ih
     inside = read < high
+    unfit = 0
+    if not HELD:
+        unfit = tl.max(tl.where(probe == probe, 0, 1), 0)
+        inside &= unfit == 0
     if LANES > 1:
         tl.store(middle + read, sums0, mask=inside)
         tl.store(middle + (output1 - row) * middle_row + read, sums1, mask=inside)
@@ -75,4 +80,4 @@ def four_rows(
         together = tl.join(tl.join(sums0, sums2), tl.join(sums1, sums3))
         place = middle + 4 * read[:, None] + tl.arange(0, 4)[None, :]
         tl.store(place, tl.reshape(together, [READ, 4]), mask=inside[:, None])
-    return probe
+    return unfit

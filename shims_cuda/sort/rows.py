@@ -159,7 +159,11 @@ def radix_rows(x: torch.Tensor, descending: bool) -> tuple[torch.Tensor, torch.T
     tile = 2 ** (tile_regs + tile_warps + 5)
     ptx = takes_ptx(x.device) and not kernels.is_interpreted(x)
     tiles = at_least_one(cdiv(n, tile))
-    iters = at_least_one(rows * tiles // CHUNKS)
+    if isinstance(rows, int):
+        share = min(rows, CHUNKS)
+    else:
+        share = torch.sym_min(rows, CHUNKS)
+    iters = at_least_one(share * tiles // CHUNKS)  # not more than there are tiles
     chunks = at_least_one(cdiv(tiles, iters))  # or Inductor takes the strides below for others
 
     def table(*shape: Int) -> torch.Tensor:

@@ -3,11 +3,13 @@
 
 A column (all `k` of one `o`, `i`) is cut into a few stretches, and one lane owns each: it folds
 its values in index order into a plane of its own, so nothing races. A second kernel folds the
-planes into the output, stretch by stretch. A lane reads its next sixteen values while it folds
-the last, as nothing else hides how far memory is. Sums go through atomic adds that return
-nothing: a single lane's operations on one address keep their order, and nothing waits for memory
-(in float32 they flush subnormal numbers, as ATen's do). Products have no such instruction; eight
-are in flight at a time, and an element that two of the eight name is passed on in registers.
+planes into the output, stretch by stretch. A product of a single stretch begins with the base, as
+eager does; several stretches, of 64 values and more, are products of their own. A lane reads its
+next sixteen values while it folds the last, as nothing else hides how far memory is. Sums go
+through atomic adds that return nothing: a single lane's operations on one address keep their
+order, and nothing waits for memory (in float32 they flush subnormal numbers, as ATen's do).
+Products have no such instruction; eight are in flight at a time, and an element that two of the
+eight name is passed on in registers.
 
 A plane holds its columns 32 at a time, and one row more than the output, for what is out of
 range: cheaper than a branch around every access.
@@ -23,7 +25,7 @@ from graftwork.plugins.toolkit.symbolic import known
 
 from .arithmetic import OPS, Fold, accumulator, combine, identity
 from .landing import settle_row
-from .planes import CACHED, fill_planes, fold_planes
+from .planes import CACHED, fill_planes, fill_strips, fold_planes
 from .problem import Problem
 
 COLUMNS = 32
@@ -79,7 +81,10 @@ def fold_columns(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor
         device=base.device,
     )
     fills = known(rows <= FEW_ROWS)
-    if not fills:
+    from_base = op == "prod" and include_self and stretches == 1
+    if not fills and from_base:
+        fill_strips(problem, planes, COLUMNS)
+    elif not fills:
         fill_planes(planes, op)
     launch(
         fold_stretches,
@@ -90,6 +95,7 @@ def fold_columns(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor
         base,
         *problem.index_strides,
         *src.stride(),
+        *base.stride(),
         count,
         rows,
         inner,
@@ -99,12 +105,13 @@ def fold_columns(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor
         WRAP=problem.wraps,
         WIDE=not fits_int32(count, (rows + 1) * COLUMNS),
         FILLS=fills,
+        FROM_BASE=from_base,
         AHEAD=AHEAD,
         TOGETHER=TOGETHER,
         COLUMNS=COLUMNS,
         num_warps=1,
     )
-    return fold_planes(problem, planes, op, include_self, COLUMNS)
+    return fold_planes(problem, planes, op, include_self, COLUMNS, from_base)
 
 
 @jit
@@ -161,6 +168,9 @@ def fold_stretches(  # type: ignore[no-untyped-def]
     vo,
     vk,
     vi,
+    bo,
+    bm,
+    bi,
     count,
     rows,
     inner,
@@ -170,6 +180,7 @@ def fold_stretches(  # type: ignore[no-untyped-def]
     WRAP: tl.constexpr,
     WIDE: tl.constexpr,
     FILLS: tl.constexpr,
+    FROM_BASE: tl.constexpr,
     AHEAD: tl.constexpr,
     TOGETHER: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -196,6 +207,10 @@ def fold_stretches(  # type: ignore[no-untyped-def]
             row = first + tl.arange(0, 32)[:, None]
             cell = row.to(kind) * COLUMNS + lane[None, :]
             start = tl.broadcast_to(identity(OP, exact), [32, COLUMNS])
+            if FROM_BASE:
+                here = (row < rows) & alive[None, :]
+                place = base + (o * bo + i * bi)[None, :] + row.to(tl.int64) * bm
+                start = tl.where(here, tl.load(place, mask=here, other=0).to(exact), start)
             tl.store(plane + cell, start, mask=(row <= rows) & (lane[None, :] >= 0))
         tl.debug_barrier()  # another lane may have written what this one adds to
     plane += lane

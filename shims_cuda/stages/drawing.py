@@ -94,8 +94,9 @@ def scatters(
     size = shape[dim] if rank else 1
     which = draw(st.sampled_from((torch.int64, torch.int32)))
     index = indices(taken, size, seed, dtype=which, layout=draw(layouts))
-    if rank > 1 and taken[-1] and draw(st.booleans()):
-        index = index[..., :1].expand(taken)
+    for d in range(rank):
+        if d != dim % rank and taken[d] and draw(st.booleans()):
+            index = index.narrow(d, 0, 1).expand(taken)
     scale = 2 if most < 7 else 9
     base = values(shape, dtype, seed + 1, draw(layouts), scale)
     src = values(spare, dtype, seed + 2, draw(layouts), scale)

@@ -4,7 +4,8 @@ One program walks the entries of its rows and writes the rows once, so an output
 entries costs a copy and nothing else. Entries are also cut into pieces of fixed length; a piece
 that one row fills is folded beforehand, by a program of its own, so that a row that everything
 lands on is not walked by one program alone. The cut depends on the index alone: the same bits
-every run.
+every run. Products of floats are not cut: the product of a piece alone may overflow, and be
+infinite times a base of 0.
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ def fold_groups(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor:
         problem = _by_element(problem)
     base, src = problem.base, problem.src
     outer, count, rows, inner = problem.sizes
-    shared = problem.index_strides[0] == 0
+    shared = known(problem.index.shape[0] == 1)
     groups = group_by_row(problem)
     out = torch.empty(base.shape, dtype=base.dtype, device=base.device)
     entries = groups.order.numel()
     length = 4 if kernels.is_interpreted(base) else LENGTH
-    pieces, copies = cdiv(entries, length), outer if shared else 1
+    split = op != "prod" or not base.dtype.is_floating_point
+    pieces, copies = cdiv(entries, length) if split else 1, outer if shared else 1
     partial = torch.empty(
         (copies, pieces, inner), dtype=accumulator(base.dtype), device=base.device
     )
@@ -54,23 +56,24 @@ def fold_groups(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor:
         "COLUMNS": columns,
         "num_warps": max(1, min(4, tile_rows * columns // 128)),
     }
-    launch(
-        fold_pieces,
-        (cdiv(pieces, tile_rows) * strips * copies,),
-        groups.rows,
-        groups.order,
-        src,
-        partial,
-        base,
-        *src.stride(),
-        count,
-        inner,
-        strips,
-        entries,
-        rows if shared else outer * rows,
-        pieces,
-        **settings,
-    )
+    if split:
+        launch(
+            fold_pieces,
+            (cdiv(pieces, tile_rows) * strips * copies,),
+            groups.rows,
+            groups.order,
+            src,
+            partial,
+            base,
+            *src.stride(),
+            count,
+            inner,
+            strips,
+            entries,
+            rows if shared else outer * rows,
+            pieces,
+            **settings,
+        )
     launch(
         fold_rows,
         (cdiv(outer * rows, tile_rows) * strips,),
@@ -91,6 +94,7 @@ def fold_groups(problem: Problem, op: Fold, include_self: bool) -> torch.Tensor:
         entries,
         pieces,
         INCLUDE_SELF=include_self,
+        SPLIT=split,
         **settings,
     )
     return out.view(shape)
@@ -254,6 +258,7 @@ def fold_rows(  # type: ignore[no-untyped-def]
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     INCLUDE_SELF: tl.constexpr,
+    SPLIT: tl.constexpr,
 ):
     """out = base folded with its row's entries: single ones, whole pieces, single ones."""
     element: tl.constexpr = base.dtype.element_ty
@@ -278,7 +283,7 @@ def fold_rows(  # type: ignore[no-untyped-def]
         acc = tl.zeros([ROWS, COLUMNS], exact)
     first_piece = (begin + LENGTH - 1) // LENGTH
     end_piece = end // LENGTH
-    split = end_piece > first_piece
+    split = (end_piece > first_piece) & SPLIT
     before = tl.where(split, first_piece * LENGTH, end)
     after = tl.where(split, end_piece * LENGTH, end)
     acc = walk(

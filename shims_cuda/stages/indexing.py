@@ -38,13 +38,17 @@ def put_rows(
     base = self.permute(order)
     outer, inner = base.shape[:first], base.shape[first + len(at) :]
     extents = base.shape[first : first + len(at)]
-    src = values.expand((*outer, *given[0].shape, *inner))
     count, rows = given[0].numel(), math.prod(extents)
+    flat = math.prod(outer), count, math.prod(inner)
+    if values.dim() == 0:
+        src = _stored(values, self).expand(flat)
+    else:
+        src = values.expand((*outer, *given[0].shape, *inner)).reshape(flat)
     line = given[0] if len(at) == 1 else _line(given, extents)
     problem = Problem(
-        base.reshape(math.prod(outer), rows, math.prod(inner)),
+        base.reshape(flat[0], rows, flat[2]),
         line.reshape(1, count, 1),
-        src.reshape(math.prod(outer), count, math.prod(inner)),
+        src,
         wraps=len(at) == 1,
     )
     if accumulate:
@@ -85,6 +89,18 @@ def laid_out_as(like: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
     if all(same(ours, theirs) or same(size, 1) for ours, theirs, size in pairs):
         return result.as_strided(out.shape, out.stride())
     return out.copy_(result)
+
+
+def _stored(number: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A 0-d tensor, which eager takes from the CPU too, as one element on the device of `like`.
+
+    Inductor keeps a constant as a number without storage, which it can neither reshape nor give
+    to a kernel; a computed element it stores.
+    """
+    if not is_traced(number):
+        return number.to(like.device)
+    anyway = torch.ones(1, dtype=torch.bool, device=like.device)
+    return torch.where(anyway, number, number)
 
 
 def _line(given: Sequence[torch.Tensor], extents: Sequence[Any]) -> torch.Tensor:

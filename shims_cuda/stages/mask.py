@@ -116,7 +116,7 @@ def count_kept(  # type: ignore[no-untyped-def]
     found = tl.zeros([TILE], tl.int32)
     for at in range(0, stretch, TILE):
         p = begin + at + tl.arange(0, TILE)
-        found += tl.load(kept + p, mask=p < size, other=0).to(tl.int32)
+        found += (tl.load(kept + p, mask=p < size, other=0) != 0).to(tl.int32)
     here = tl.sum(found, 0).to(tl.int64)
     tl.store(counts + tl.program_id(0), here)
     if ALONE:

@@ -35,11 +35,38 @@ def fill_planes(planes: torch.Tensor, op: Fold) -> None:
     )
 
 
+def fill_strips(problem: Problem, planes: torch.Tensor, strip: int) -> None:
+    """The only plane, in strips (`columns.py`), becomes the base."""
+    base = problem.base
+    outer, _, rows, inner = problem.sizes
+    cells = planes.numel()
+    launch(
+        fill_from_base,
+        (cdiv(cells, 1024),),
+        planes,
+        base,
+        *base.stride(),
+        rows,
+        inner,
+        outer * inner,
+        cells,
+        STRIP=strip,
+        BLOCK=1024,
+        num_warps=4,
+    )
+
+
 def fold_planes(
-    problem: Problem, planes: torch.Tensor, op: Fold, include_self: bool, strip: int = 0
+    problem: Problem,
+    planes: torch.Tensor,
+    op: Fold,
+    include_self: bool,
+    strip: int = 0,
+    from_base: bool = False,
 ) -> torch.Tensor:
     """`base` folded with planes (S, cells), the first stretch first; (O, M, I), contiguous.
 
+    With `from_base` the only plane, of products, holds the base already.
     A plane is laid out as the output; or, given the width of a `strip`, as `columns.py` says.
     Elements that no value landed on keep their bits.
     """
@@ -71,6 +98,7 @@ def fold_planes(
         OP=OPS[op],
         COUNTED=counted,
         INCLUDE_SELF=include_self,
+        FROM_BASE=from_base,
         STRIP=strip,
         WIDE=problem.is_wide or not fits_int32(cells),
         TOGETHER=together,
@@ -86,6 +114,43 @@ def fill_cells(planes, cells, OP: tl.constexpr, BLOCK: tl.constexpr):  # type: i
     p = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     start = tl.broadcast_to(identity(OP, planes.dtype.element_ty), [BLOCK])
     tl.store(planes + p, start, mask=p < cells)
+
+
+@jit
+def differs(a, b):  # type: ignore[no-untyped-def]
+    """Whether two values of a dtype have other bits."""
+    if a.dtype == tl.float64:
+        result = a.to(tl.int64, bitcast=True) != b.to(tl.int64, bitcast=True)
+    elif a.dtype == tl.float32:
+        result = a.to(tl.int32, bitcast=True) != b.to(tl.int32, bitcast=True)
+    else:
+        result = a != b
+    return result
+
+
+@jit
+def fill_from_base(  # type: ignore[no-untyped-def]
+    planes,
+    base,
+    bo,
+    bm,
+    bi,
+    rows,
+    inner,
+    columns,
+    cells,
+    STRIP: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The plane becomes the base; cells of no element become 0."""
+    p = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    line = p // STRIP
+    m = line % (rows + 1)
+    column = line // (rows + 1) * STRIP + p % STRIP
+    here = (m < rows) & (column < columns)
+    place = base + column // inner * bo + m * bm + column % inner * bi
+    value = tl.load(place, mask=here, other=0).to(planes.dtype.element_ty)
+    tl.store(planes + p, value, mask=p < cells)
 
 
 @jit
@@ -109,6 +174,7 @@ def fold_cells(  # type: ignore[no-untyped-def]
     OP: tl.constexpr,
     COUNTED: tl.constexpr,
     INCLUDE_SELF: tl.constexpr,
+    FROM_BASE: tl.constexpr,
     STRIP: tl.constexpr,
     WIDE: tl.constexpr,
     TOGETHER: tl.constexpr,
@@ -128,7 +194,7 @@ def fold_cells(  # type: ignore[no-untyped-def]
     else:
         o, m, i = unfold(p, rows, inner)
     old = tl.load(base + o * bo + m * bm + i * bi, mask=inside, other=0)
-    if INCLUDE_SELF:
+    if INCLUDE_SELF and not FROM_BASE:
         acc = old.to(exact)
     else:
         acc = tl.zeros([BLOCK], exact) + (1 if OP == 1 else 0)
@@ -140,7 +206,9 @@ def fold_cells(  # type: ignore[no-untyped-def]
         plane = planes + (first + part) * cells
         value = tl.load(plane + p[None, :], mask=here, other=0)
         value = tl.where(here, value, start)
-        if OP == 1:
+        if FROM_BASE:
+            named = differs(value, old.to(exact)[None, :])
+        elif OP == 1:
             named = value != 1
         elif exact == tl.float64:
             named = value.to(tl.int64, bitcast=True) != -9223372036854775808

@@ -72,8 +72,8 @@ def solve(
     `index` may be smaller than `base` apart from `dim`, and smaller than `src` in every dim.
     The result is contiguous and shares no memory with an argument.
     """
-    if base.dim() == 0:
-        return solve(base.view(1), 0, index.reshape(1), src.reshape(-1), kernel).view(())
+    if base.dim() == 0:  # ATen takes a 1-d index too, of any number of elements
+        return solve(base.view(1), 0, index.reshape(-1), src.reshape(-1), kernel).view(())
     if index.dim() == 0:  # ATen takes a 0-d index for a 1-d tensor
         index, src = index.view(1), src.view(1) if src.dim() == 0 else src
     if known(index.numel() == 0):

@@ -283,6 +283,27 @@ def test_equal_candidates_are_traced_once(make_plugin, rewrite):
     assert len(calls) == 2
 
 
+def test_arguments_that_compare_equal_are_told_apart(make_plugin, rewrite):
+    """0.0 == -0.0 and 1 == 1.0 == True, but each gives an expansion of its own."""
+
+    class Fills(torch.nn.Module):
+        def forward(self, x):
+            return [torch.fill(x, value) for value in (0.0, -0.0, 1, 1.0, True, -0.0)]
+
+    calls = []
+
+    def filled(x, value):
+        calls.append(repr(value))
+        return torch.full_like(x, value)
+
+    rewritten, _ = rewrite(
+        export(Fills(), torch.ones(1)), decomposition(make_plugin, aten.fill.Scalar, filled)
+    )
+    assert calls == ["0.0", "-0.0", "1", "1.0", "True"]
+    signs = [bool(x.signbit()) for x in rewritten.module()(torch.ones(1))]
+    assert signs == [False, True, False, False, False, True]
+
+
 def test_an_argument_called_like_a_builtin_keeps_its_name(make_plugin, rewrite):
     class OfInput(torch.nn.Module):
         def forward(self, input):

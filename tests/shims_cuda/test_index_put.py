@@ -3,6 +3,8 @@
 import pytest
 import torch
 import triton.language as tl
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from graftwork.lowering import lower
 from graftwork.plugins import Declined, LoweringContext
@@ -10,7 +12,7 @@ from graftwork.plugins.checking import find_plugin, select_plugin_alone
 from graftwork.plugins.rewriting import rewrite_program
 from graftwork.plugins.toolkit.kernels import jit, launch
 from graftwork.plugins.verification import assert_verified
-from graftwork.shims_cuda.index_put import _index
+from graftwork.shims_cuda.index_put import Options, _index
 from graftwork.shims_cuda.index_put.operators import (
     index_put,
     mask_counts,
@@ -292,3 +294,56 @@ def test_rows_of_a_mask_lower_to_cuda(tmp_path, deep):
     inputs = torch.randn(5, 3, 4), torch.tensor([True, False, True, True, False])
     settings = {"target": "cuda", "archs": ["sm_90"], "verify": False}
     assert lower(Kept(), inputs, directory=tmp_path, **settings).report.files
+
+
+def test_a_byte_other_than_0_counts_once():
+    """Bytes viewed as bool may be any; a mask kept 257 elements of 3."""
+    mask = torch.tensor([2, 0, 255], dtype=torch.uint8).view(torch.bool)
+    counts, kept = mask_counts(mask)
+    assert (counts.tolist(), kept.item()) == ([2], 2)
+    assert mask_values(torch.arange(3.0), mask, counts, 2).tolist() == [0, 2]
+
+
+class Numbers(torch.nn.Module):
+    """One number written, or added, by each kind of index."""
+
+    def forward(self, x, i, mask):
+        x = x.clone()
+        x[i] = 0.0
+        x[:, i] = 1.0
+        x[mask, torch.tensor([0, 1, 2])] = 2.0
+        return x.index_put((i,), torch.tensor(1.5), accumulate=True)
+
+
+def test_numbers_written_lower_to_cuda(tmp_path):
+    """Inductor holds a constant without storage, and asserted where it was reshaped."""
+    mask = torch.tensor([True, False, True, True, False])
+    inputs = torch.randn(5, 3), torch.tensor([1, 2]), mask
+    settings = {"target": "cuda", "archs": ["sm_90"], "verify": False}
+    assert lower(Numbers(), inputs, directory=tmp_path, **settings).report.files
+
+
+@pytest.mark.parametrize("accumulate", [True, False])
+@pytest.mark.parametrize("number", [True, False])
+def test_a_number_and_an_index_on_the_host_go_to_the_gpu(number, accumulate, monkeypatch):
+    """`x[i] = 0.0` has them there; eager takes both, a kernel would read the host's memory."""
+    monkeypatch.setattr("graftwork.shims_cuda.index_put.index_put", index_put._function)
+    kernels = find_plugin("index-put").call(
+        "list_kernels", options=Options(), context=LoweringContext()
+    )
+    put = kernels[torch.ops.aten.index_put.default]
+    with FakeTensorMode():
+        x, near = torch.empty(9, 3, device="cuda"), torch.empty(4, 3, device="cuda")
+        index, far = torch.empty(4, dtype=torch.int64), torch.empty(())
+        traced = make_fx(lambda *given: put(given[0], [given[1]], given[2], accumulate))(
+            x, index, far if number else near
+        )
+    given = [
+        arg
+        for node in traced.graph.nodes
+        if "triton" in str(node.target)
+        for arg in node.kwargs["kwargs"].values()
+        if isinstance(arg, torch.fx.Node)
+    ]
+    assert given
+    assert {arg.meta["val"].device.type for arg in given} == {"cuda"}

@@ -22,6 +22,14 @@ def test_properties_hold_where_entries_are_few(plugin, examples, monkeypatch):
     assert_verified(plugin, examples=examples)
 
 
+@pytest.mark.parametrize("places", [[], [0], [0, 0]])
+def test_a_number_takes_an_index_of_any_length(places):
+    """As eager does; the source may be longer."""
+    x, index, src = torch.tensor(1.0), torch.tensor(places, dtype=torch.int64), torch.arange(3.0)
+    assert torch.equal(scatter_src(x, 0, index, src), x.scatter(0, index, src))
+    assert torch.equal(scatter_value(x, 0, index, src[2]), x.scatter(0, index, 2.0))
+
+
 def test_a_few_entries_need_no_table(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     index = torch.randint(5, (2, 60, 20), generator=generator)

@@ -134,6 +134,20 @@ def test_bool_has_sums_only(reduce):
         kernels[torch.ops.aten.scatter_reduce.two](x, 0, index, x[:1], reduce)
 
 
+@pytest.mark.parametrize("fold", [fold_columns, fold_groups])
+@pytest.mark.parametrize("few_rows", [2048, 1])
+@pytest.mark.parametrize(("base", "value"), [(0.0, 1e20), (1e-30, 1e20), (1e30, 1e-30)])
+def test_a_product_begins_with_the_base(fold, few_rows, base, value, monkeypatch):
+    """The values alone leave float32's range: infinite times a base of 0 is NaN."""
+    monkeypatch.setattr(columns, "FEW_ROWS", few_rows)
+    src = torch.ones(8)
+    src[:2] = value
+    index, x = torch.zeros(8, dtype=torch.int64), torch.full((3,), base)
+    expected = x.scatter_reduce(0, index, src, "prod")
+    assert expected.isfinite().all()
+    assert torch.equal(fold(three_dims(x, 0, index, src), "prod", True).flatten(), expected)
+
+
 def test_rows_longer_than_a_piece_fold_piece_by_piece():
     src = torch.arange(1.0, 60.0)
     index = torch.zeros(59, dtype=torch.int64)
@@ -246,6 +260,17 @@ def test_merged_tiles_group_as_a_radix_sort_does(size, rows, monkeypatch):
     assert torch.equal(merged.order, row.flatten().argsort(stable=True).int())
 
 
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
+def test_an_index_expanded_over_the_dims_before_folds_all_of_them(reduce, dtype):
+    """Its stride is 0 there, as that of an index with one entry for all; its positions are not."""
+    generator = torch.Generator().manual_seed(0)
+    base, src = (torch.randint(-2, 3, (2, n, 5), generator=generator).to(dtype) for n in (3, 20))
+    index = torch.randint(3, (20, 1), generator=generator).expand(2, 20, 5)
+    folded = fold_groups(three_dims(base, 1, index, src), reduce, True)
+    assert torch.equal(folded, base.scatter_reduce(1, index, src, reduce))
+
+
 def test_every_kernel_compiles_for_every_gpu(compile_everywhere, monkeypatch):
     compile_reductions(compile_everywhere, monkeypatch, False)
 
@@ -273,6 +298,7 @@ def compile_reductions(compile_everywhere, monkeypatch, every):
         reduced(base[:, :1], many, torch.ones(20000, 1), "sum")
         reduced(base, wide, src, "sum", deterministic=False)
         reduced(torch.zeros(3000, 512), wide, src, "sum")
+        reduced(torch.zeros(3000, 512), wide, src, "prod")
 
     assert compile_everywhere(call, every) == {
         "add_all",
@@ -280,6 +306,7 @@ def compile_reductions(compile_everywhere, monkeypatch, every):
         "count_digits",
         "count_names",
         "fill_cells",
+        "fill_from_base",
         "fold_cells",
         "fold_pieces",
         "fold_rows",

@@ -58,6 +58,18 @@ def test_radix_counts_add_up_over_chunks_and_rows(monkeypatch: pytest.MonkeyPatc
     assert_sorted_as_eager(rows.radix_rows(x, True), x, True)
 
 
+@pytest.mark.parametrize("many", [1, 600, 70000])
+def test_a_chunk_has_no_more_tiles_than_its_row(
+    many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many rows: one chunk each, which went through 136 times as many tiles as exist."""
+    taken = []
+    monkeypatch.setattr(rows, "launch", lambda kernel, grid, *args, **options: taken.append(args))
+    rows.radix_rows(torch.empty((many, 20000), dtype=torch.int8, device="meta"), False)
+    tiles, chunks, iters = taken[0][5:8]
+    assert 1 <= iters <= tiles <= chunks * iters
+
+
 def test_tiles_are_small_for_short_rows_and_for_the_interpreter() -> None:
     def shape(n: int, device: str) -> tuple[int, int]:
         return rows.tile_shape(torch.empty((1, n), dtype=torch.int8, device=device))

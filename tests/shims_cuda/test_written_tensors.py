@@ -125,12 +125,14 @@ def sums():
     scatter_reduce(base, 0, index, src, "sum", True, False)
     fold_columns(elements, "mean", True)
     fold_columns(elements, "prod", False)
+    fold_columns(elements, "prod", True)
     fold_tiles(elements, "sum", True)
     for few in (0, 16):
         grouping.MERGED = few
         fold_groups(three_dims(base, 0, index[:, :1].expand(36, 5), src), "mean", True)
     return {
         *("add_all", "add_in_order", "count_digits", "count_names", "fill_cells", "fold_cells"),
+        "fill_from_base",
         *("fold_pieces", "fold_rows", "fold_stretches", "join_tiles", "merge_tiles"),
         *("move_by_digit", "scan_blocks", "sort_tiles"),
     }

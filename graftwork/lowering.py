@@ -33,7 +33,7 @@ from graftwork.plugins import (
     select_plugins,
 )
 from graftwork.plugins.checking import select_plugin_alone
-from graftwork.plugins.comparing import compare
+from graftwork.plugins.comparing import Difference, compare
 from graftwork.plugins.errors import (
     GraftworkError,
     InputError,
@@ -133,6 +133,7 @@ def lower(
         sample_kwargs=dict(kwargs or {}),
         application_limit=application_limit,
     )
+    file_name = _file_name(name, backend.suffix) if name else ""
     report = LoweringReport(target)
     stages = _Stages(report, on_stage)
     training = any(getattr(part, "training", False) for part in methods.values())
@@ -163,7 +164,7 @@ def lower(
     with staging_directory(Path(directory)) as stage:
         request = BuildRequest(
             programs=programs,
-            name=_file_name(name or next(iter(examples.values())).name),
+            name=file_name or _snake_case(next(iter(examples.values())).name),
             directory=stage,
             context=context,
             selection=selection,
@@ -378,8 +379,7 @@ def _verify(
                 f"method {method} returns {len(outputs)} outputs, eager {len(example.expected)}"
             )
         for index, (ours, eager) in enumerate(zip(outputs, example.expected, strict=True)):
-            tolerance = _TOLERANCES.get(getattr(eager, "dtype", None), _EXACT)  # type: ignore[arg-type]
-            found = compare(ours, eager, tolerance)
+            found = _compare(ours, eager)
             report.outputs.append(
                 OutputReport(
                     method,
@@ -396,6 +396,14 @@ def _verify(
         raise VerificationError(
             "the lowered program differs from eager, nothing was written: " + "; ".join(wrong)
         )
+
+
+def _compare(ours: Any, eager: Any) -> Difference:
+    if isinstance(ours, float) and isinstance(eager, float):  # `x.sum().item()`
+        number, expected = torch.tensor([ours, eager], dtype=torch.float64)
+        return compare(number, expected, _TOLERANCES[torch.float32])
+    dtype = getattr(eager, "dtype", None)
+    return compare(ours, eager, _TOLERANCES.get(dtype, _EXACT) if dtype else _EXACT)
 
 
 def _run(
@@ -436,12 +444,21 @@ def _readable(program: ExportedProgram) -> str:
     return str(program.graph_module.print_readable(print_output=False))
 
 
-def _file_name(name: str) -> str:
-    """A class name in snake case; anything that is no plain file name is refused."""
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
-    if not re.fullmatch(r"[a-z0-9_][a-z0-9_.-]*", snake):
-        raise InputError(f"'{name}' is no file name; use letters, digits, '_', '-' and '.'")
-    return snake
+def _file_name(name: str, suffix: str) -> str:
+    """A name as given, without the artifact's suffix; anything that is no file name is refused."""
+    name = name.removesuffix(suffix)
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
+        raise InputError(
+            f"'{name}' is no file name; give one of letters, digits, '_', '-' and '.' (name=, "
+            "--name)"
+        )
+    return name
+
+
+def _snake_case(name: str) -> str:
+    return _file_name(
+        re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower(), ""
+    )
 
 
 def _first_line(error: Exception) -> str:

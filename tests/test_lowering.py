@@ -251,6 +251,35 @@ def test_inputs_may_come_from_autograd(tmp_path):
     assert graftwork.lower(Affine(), (x,), directory=tmp_path).report.outputs[0].equal
 
 
+def test_a_float_is_compared_as_an_element_is(tmp_path, monkeypatch):
+    class Total(torch.nn.Module):
+        def forward(self, x):
+            return x + 1, x.sum().item()
+
+    run = lowering._run
+
+    def off_by(difference):
+        def run_off(*arguments):
+            tensor, number = run(*arguments)
+            return [tensor, number + difference]
+
+        return run_off
+
+    monkeypatch.setattr(lowering, "_run", off_by(1e-3))
+    assert graftwork.lower(Total(), (X,), directory=tmp_path).report.outputs[1].equal
+    monkeypatch.setattr(lowering, "_run", off_by(1.0))
+    with pytest.raises(VerificationError, match="forward output 1"):
+        graftwork.lower(Total(), (X,), directory=tmp_path / "other")
+
+
+def test_an_artifact_is_named_as_asked(tmp_path):
+    for name in ("MyModel", "my.model-2", "m.pte"):
+        lowered = graftwork.lower(Affine(), (X,), directory=tmp_path, name=name)
+        assert lowered.artifact.name == name.removesuffix(".pte") + ".pte"
+    with pytest.raises(InputError, match=r"'a/b' is no file name; .*--name"):
+        graftwork.lower(Affine(), (X,), directory=tmp_path, name="a/b")
+
+
 def test_export_that_fails_is_one_error(tmp_path):
     class Branch(torch.nn.Module):
         def forward(self, x):

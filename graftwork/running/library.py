@@ -211,7 +211,10 @@ def _open(path: Path, gpu: int | None) -> ctypes.CDLL:
     read weights appended to its file whenever a container is made, also when its path is gone.
     """
     with path.open("rb") as file:
-        key = hashlib.sha256(file.read()).digest(), gpu
+        content = hashlib.sha256()
+        while block := file.read(1 << 20):
+            content.update(block)
+        key = content.digest(), gpu
         with _opening:
             if key not in _opened:
                 kept = os.dup(file.fileno())

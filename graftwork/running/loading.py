@@ -46,9 +46,8 @@ def load(
         InputError: no such file, another kind of file, or one that cannot run on this machine.
     """
     path = Path(artifact)
-    for file in (path, *([Path(data)] if data is not None else [])):
-        if not file.is_file():
-            raise InputError(f"no file {file}")
+    if not path.is_file():
+        raise InputError(f"no file {path}")
     if path.suffix == ".pt2":
         from .package import load_package
 
@@ -56,6 +55,8 @@ def load(
             raise InputError(f"{path} holds its own weights; data is for a .pte")
         runnable = load_package(path, _recorded(read_package_manifest(path)))
     elif path.suffix == ".pte":
+        if data is not None and not Path(data).is_file():
+            raise InputError(f"no file {data}")
         runnable = _load_program(path, Path(data) if data is not None else None)
     else:
         raise InputError(f"{path} is neither a .pte nor a .pt2 file")

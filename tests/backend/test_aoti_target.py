@@ -7,6 +7,7 @@ import pytest
 
 from graftwork.backend.targets import find_target
 from graftwork.backend.targets.aoti import refuse_own_runtime
+from graftwork.plugins import torch_private
 from graftwork.plugins.errors import InputError, NotLowerableError
 
 SOURCE = """
@@ -37,8 +38,13 @@ def test_a_library_that_shares_it_is_taken(tmp_path):
     refuse_own_runtime(package(tmp_path))
 
 
-def test_a_compiler_that_cannot_be_run_is_named(monkeypatch):
+def test_a_compiler_that_cannot_be_run_is_named():
     """Patches of the compile failed on it, and were blamed."""
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", (None, "/nope/g++"))
-    with pytest.raises(InputError, match=r"No working C\+\+ compiler.*/nope/g\+\+.*set CXX"):
+    # By the configuration's own patch: what is deleted and set again there stays hidden.
+    missing = torch_private.inductor_config().patch("cpp.cxx", (None, "/nope/g++"))
+    with (
+        missing,
+        pytest.raises(InputError, match=r"No working C\+\+ compiler.*/nope/g\+\+.*set CXX"),
+    ):
         find_target("aoti").check((), {}, 1)
+    find_target("aoti").check((), {}, 1)
